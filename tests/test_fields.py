@@ -434,9 +434,7 @@ def test_narrow_intervals_of_many_means_have_a_plan():
     """So many chains that some may have drifted: once, no chain was allowed to."""
     field = db.GaussianField.car(nx.grid_2d_graph(4, 4), rho=0.9, precision=2.0, lower=-3.0).poisson(np.arange(16) % 5)
     plan = db.plan(field, "all", tolerance=0.003)
-    drift = float_drift(
-        space_of(field), plan.scan, space_of(field).anchor, Objective(np.arange(16), np.ones(16), False)
-    )
+    drift = float_drift(space_of(field).anchor, plan.scan, Objective(np.arange(16), np.ones(16), False))
     assert plan.chains * drift.chance > 0.01 / 16 * 1e-3
     assert plan.chains < 10**7
 

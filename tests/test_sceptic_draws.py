@@ -29,7 +29,7 @@ def logistic_divergence(x, d, trials):
 def test_ratios_of_nearly_certain_outcomes_are_as_good_as_their_chance_says(trials, failures):
     field = db.GaussianField([[0.01]]).bernoulli([trials - failures], trials=[trials])
     space = space_of(field)
-    chance = space.errors(space.anchor).chance[0]
+    chance = space.anchor.errors.chance[0]
     x = math.log(trials / failures)
     for d in np.linspace(-1.5, 1.5, 31).tolist():
         for start in (x, -x):

@@ -90,12 +90,14 @@ def test_draws_are_doubles_and_thresholds_are_bracketed():
     """A look-alike: counting draws above a threshold as they are. A draw may stand for what is a little below it."""
     field = db.GaussianField([[1.0]])
     space = space_of(field)
-    errors = space.errors(space.anchor)
+    errors = space.anchor.errors
     x = db.sample(field, db.Scan([0]), chains=50, seed=1).states[:, 0]
     event = space.reader(field, {}).read(db.Exceeds(0, float(x[7])))
     above = int((x > x[7]).sum())
-    assert event.count_inside(x, errors) == (above, above + 1)
-    assert event.count_inside(x + 0.5 * errors.place[0], errors) == (above, above + 1)
+    for drawn in (x, x + 0.5 * errors.place[0]):
+        tally = event.tally_for(Terms(0.1, 0.05, errors, 0.0, None))
+        tally.add(drawn[:, None], None, 0)
+        assert (tally.surely, tally.perhaps) == (above, above + 1)
 
 
 def test_a_random_scan_may_miss_a_variable():
@@ -159,8 +161,8 @@ def test_quantiles_are_widened_by_the_bias():
     x = np.sort(np.random.default_rng(1).normal(size=1000))
     widths = []
     for bias in (0.0, 0.1):
-        tally = question.tally_for(Terms(0.1, 0.05, space.errors(space.anchor), bias, None))
-        tally.take(x)
+        tally = question.tally_for(Terms(0.1, 0.05, space.anchor.errors, bias, None))
+        tally.add(x[:, None], None, 0)
         limits = tally.ends(False)
         assert limits.low < stats.norm.ppf(0.5 - bias)
         assert stats.norm.ppf(0.5 + bias) < limits.high

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from dobrushin._influence.rows import Rows
 from dobrushin._kernels.field_draws import find_modes
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import distinct, frozen, row_entries
 from dobrushin.errors import ArgumentError, CertificateError
 
 if TYPE_CHECKING:
@@ -52,25 +52,6 @@ REMEDY = (
 )
 
 
-@dataclass(frozen=True)
-class Anchor:
-    """An initial point with bounds on its distance from the field.
-
-    Attributes
-    ----------
-    point : array
-        x0.
-    unit : array
-        Distances of each variable are measured in this.
-    initial : array
-        Bounds on E_pi |Y_i - x0_i| in these units: at most 1.
-    """
-
-    point: NDArray[np.float64]
-    unit: NDArray[np.float64]
-    initial: NDArray[np.float64]
-
-
 class FieldSpace(Space):
     """The space of a field, with its cached bounds; it lives as long as the field.
 
@@ -83,9 +64,7 @@ class FieldSpace(Space):
     noun: ClassVar[str] = "mean"
 
     def __init__(self, field: GaussianField, place: Numbering | None = None) -> None:
-        self.model, self.form, self.labels, self.place = field, field._form, field.labels, place
-        self._given: dict[bytes, Anchor] = {}
-        self._errors: dict[int, tuple[Anchor, DrawErrors]] = {}
+        self.model, self.form, self.place = field, field._form, place
 
     @cached_property
     def known(self) -> KnownInfluence:
@@ -93,7 +72,7 @@ class FieldSpace(Space):
 
     @cached_property
     def rows(self) -> ScaledRows:
-        return ScaledRows(self, self.anchor)
+        return ScaledRows(self.anchor)
 
     @property
     def initial(self) -> NDArray[np.float64]:
@@ -111,7 +90,11 @@ class FieldSpace(Space):
         return [exact, local, chains]
 
     def read_tolerance(self, value: Any) -> float:
-        return read_distance(value)
+        tolerance = check.positive(value, "tolerance")
+        if not 1.0 / check.LARGEST <= tolerance <= check.LARGEST:  # its square has to be a number
+            requirement = f"a number from {1.0 / check.LARGEST:g} to {check.LARGEST:g}"
+            raise ArgumentError("tolerance", requirement, value)
+        return tolerance
 
     def reader(self, model: Any, evidence: dict[Hashable, Any]) -> TargetReader:
         from dobrushin._fields.questions import FieldReader
@@ -126,28 +109,21 @@ class FieldSpace(Space):
 
     def provable(self) -> FieldSpace:
         def make() -> FieldSpace:
-            return FieldSpace(self.form.to_plain().to_model(self.labels), self.place)
+            return FieldSpace(self.form.to_plain().to_model(self.model.labels), self.place)
 
         space: FieldSpace = self.derive("provable", make)
         return space
 
+    # -- what is solved ------------------------------------------------------------------------
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether means and variances solve linear systems."""
+        return self.form.is_gaussian
+
     def bounds_at(self, i: int) -> tuple[float, float]:
-        """The ends of the interval of a variable."""
+        """Return the ends of the interval of a variable."""
         return float(self.form.lower[i]), float(self.form.upper[i])
-
-    def is_finite_at(self, i: int) -> bool:
-        """Whether a variable is on a finite set of numbers, so that its values carry no rounding."""
-        return bool(self.form.is_finite[i])
-
-    @cached_property
-    def variances(self) -> NDArray[np.float64]:
-        """s_i of every variable."""
-        return frozen(conditional_variances(self.form, np.arange(self.form.n_variables)).values)
-
-    @cached_property
-    def matrix(self) -> Any:
-        """C as a sparse matrix."""
-        return self.known.whole.matrix
 
     @cached_property
     def largest_row(self) -> float:
@@ -160,6 +136,32 @@ class FieldSpace(Space):
         """The largest |linear_i| / m_i, rounded up."""
         sizes = np.abs(self.form.linear) + self.form.linear_error
         return float((sizes / self.form.diagonal).max(initial=0.0)) * (1.0 + 4 * UNIT)
+
+    def around(self, centres: NDArray[np.int64], radius: int) -> tuple[FieldTerms, NDArray[np.int64], Numbering | None]:
+        """Return a form, the variables of the form within `radius` edges of some, and its place in a larger form."""
+        matrix, n = self.form.couplings, self.form.n_variables
+        known = shell = np.unique(centres)
+        for _ in range(radius):
+            first = matrix.indptr[shell].astype(np.int64)
+            _, entry = row_entries(first, matrix.indptr[shell + 1] - first)
+            near = distinct(matrix.indices[entry].astype(np.int64), n)
+            shell = near[~Numbering(n, known).holds(near)]
+            if not len(shell):
+                break
+            known = np.sort(np.concatenate([known, shell]))
+        return self.form, known, None
+
+    # -- what bounds distances -----------------------------------------------------------------
+
+    @cached_property
+    def variances(self) -> NDArray[np.float64]:
+        """s_i of every variable."""
+        return frozen(conditional_variances(self.form, np.arange(self.form.n_variables)).values)
+
+    @cached_property
+    def matrix(self) -> Any:
+        """C as a sparse matrix."""
+        return self.known.whole.matrix
 
     @cached_property
     def tilt(self) -> NDArray[np.float64]:
@@ -174,26 +176,15 @@ class FieldSpace(Space):
         with np.errstate(divide="ignore", over="ignore"):
             return frozen(np.maximum(kappa / s, 1.0 / form.width) * (1.0 + 16 * UNIT))
 
-    def slips(self, anchor: Anchor) -> NDArray[np.float64]:
-        """Bound the total variation between the law of a draw and a law whose distance is bounded."""
-        errors = self.errors(anchor)
-        return errors.chance + self.tilt * self.variances * errors.field
-
     @cached_property
     def anchor(self) -> Anchor:
         """Return the default initial point: near the modes of all conditional laws."""
         return self.anchor_at(find_start(self.form))
 
-    def anchor_at(self, point: NDArray[np.float64]) -> Anchor:
-        """What is known of a start; `CertificateError` where the field fails Dobrushin's condition."""
-        key = point.tobytes()
-        if key not in self._given:
-            if len(self._given) > 8:
-                self._given.clear()
-            self._given[key] = self._make_anchor(point)
-        return self._given[key]
-
-    def _make_anchor(self, point: NDArray[np.float64]) -> Anchor:
+    def anchor_at(self, point: NDArray[np.float64] | None) -> Anchor:
+        """Return an initial point (None: the default) with its bounds, which rest on Dobrushin's condition."""
+        if point is None:
+            return self.anchor
         form = self.form
         ends = np.maximum(form.upper - point, point - form.lower) * (1.0 + 4 * UNIT)
         free = ~form.is_bounded
@@ -201,15 +192,15 @@ class FieldSpace(Space):
         if free.any():
             # A chain may go from one end of an interval to the other: its width counts, not the far end.
             widths = np.where(free, 0.0, form.width)
-            distance[free] = self._supersolution(point, widths, np.flatnonzero(free), self.matrix)
+            distance[free] = self.supersolution(point, widths, np.flatnonzero(free), self.matrix)
         unit = np.where(free, distance, form.width)
         initial = np.where(free, 1.0, np.minimum(ends / np.where(free, 1.0, form.width) * (1.0 + 4 * UNIT), 1.0))
-        return Anchor(frozen(point), frozen(unit), frozen(initial))
+        return Anchor(self, frozen(point), frozen(unit), frozen(initial))
 
-    def _supersolution(
+    def supersolution(
         self, point: NDArray[np.float64], widths: NDArray[np.float64], rows: NDArray[np.int64], matrix: Any
     ) -> NDArray[np.float64]:
-        """a >= C a + r on the unbounded variables, with the others at their widths; checked."""
+        """Return a >= C a + r on the unbounded variables, with the others at their widths; checked."""
         slack = 1.0 + UNIT * (16.0 + 2.0 * np.diff(matrix.indptr)[rows])
         fixed = (matrix[rows] @ widths + _rest(self.form, point)[rows]) * slack
         a = supersolve(sparse.csr_array(matrix[rows][:, rows]), fixed)
@@ -218,86 +209,25 @@ class FieldSpace(Space):
         return a
 
     def refuse(self) -> CertificateError:
-        """What to raise where Dobrushin's condition fails on the unbounded variables."""
-        form = self.form
+        """Return the error for unbounded variables on which Dobrushin's condition fails."""
+        form, labels = self.form, self.model.labels
         free = np.flatnonzero(~form.is_bounded)
         block = sparse.csr_array(self.matrix[free][:, free])
         sums = np.asarray(block.sum(axis=1)).ravel()
         worst = np.argsort(-sums, kind="stable")[:3]
-        shown = ", ".join(f"{self.labels[int(free[k])]!r} ({sums[k]:.3g})" for k in worst)
+        shown = ", ".join(f"{labels[int(free[k])]!r} ({sums[k]:.3g})" for k in worst)
         i = int(free[worst[0]])
         needed = float(np.abs(form.couplings[[i]]).sum())
         reason = (
             "the influence of the unbounded variables on each other has a spectral radius of 1 or more, so that the "
             f"field need not forget its start; the strongest rows are those of {shown}. The diagonal of "
-            f"{self.labels[i]!r}, {form.diagonal[i]:.3g}, would have to be above {needed:.3g}, the sum of its "
+            f"{labels[i]!r}, {form.diagonal[i]:.3g}, would have to be above {needed:.3g}, the sum of its "
             "couplings, for its row to be below 1."
         )
         return CertificateError({"dobrushin": reason}, REMEDY)
 
-    def reach(self, anchor: Anchor) -> NDArray[np.float64]:
-        """S_j: |X_j| is at most this throughout a run, but for a probability of `FAR_CHANCE` at each step.
 
-        Modes move by |Q_ij| / m_i, so where the influence is below that, the distances are bounded anew.
-        """
-        form, free = self.form, ~self.form.is_bounded
-        inside = np.maximum(np.abs(form.lower), np.abs(form.upper))
-        if not free.any():
-            return inside
-        distance = anchor.unit.copy()
-        if (self.variances[free] < 0.999 / form.diagonal[free]).any():
-            rows = np.flatnonzero(free)
-            matrix = sparse.csr_array(sparse.dia_array((1.0 / form.diagonal[None], [0]), shape=self.matrix.shape))
-            moves = sparse.csr_array(matrix @ abs(form.couplings)) * (1.0 + 8 * UNIT)
-            distance[free] = self._supersolution(anchor.point, np.where(free, 0.0, anchor.unit), rows, moves)
-        return np.where(form.is_bounded, inside, np.abs(anchor.point) + _FAR * 1.001 * distance)
-
-    def errors(self, anchor: Anchor) -> DrawErrors:
-        """How far one draw of each variable can be off (theory page, "Draws of fields")."""
-        if id(anchor) not in self._errors:
-            if len(self._errors) > 8:
-                self._errors.clear()
-            self._errors[id(anchor)] = (
-                anchor,
-                self._make_errors(anchor),
-            )  # kept alive, so that the number stays its own
-        return self._errors[id(anchor)][1]
-
-    def _require_exponents(self, size: NDArray[np.float64]) -> None:
-        """Refuse counts whose e^x leaves the range of doubles: draws rely on x below 700."""
-        form = self.form
-        counted = form.exposure > 0
-        exponent = np.log(np.maximum(size, 1.0)) - np.log(np.where(counted, form.exposure, 1.0))
-        if (wrong := counted & ~(np.maximum(exponent, form.lower) <= _LARGEST_EXPONENT)).any():
-            label = self.labels[int(np.argmax(wrong))]
-            raise CertificateError(
-                {"dobrushin": f"e^x of variable {label!r} may be above e^{_LARGEST_EXPONENT}."}, REMEDY
-            )
-
-    def _make_errors(self, anchor: Anchor) -> DrawErrors:
-        form, reach = self.form, self.reach(anchor)
-        size = np.abs(form.linear) + abs(form.couplings) @ reach
-        self._require_exponents(size)
-        degree = np.diff(form.couplings.indptr)
-        largest = np.zeros(form.n_variables)
-        finite = np.flatnonzero(form.is_finite)
-        largest[finite] = inside = np.maximum(np.abs(form.lower[finite]), np.abs(form.upper[finite]))
-        # Of the linear term c of a conditional law, and of psi' at its mode.
-        field = (degree + 8.0) * 2.0**-52 * (size + form.diagonal * reach) + form.error_of_slopes(reach)
-        deviation = 1.0 / np.sqrt(form.curvature)
-        chance = 2.0**-44 * np.sqrt(1.0 + size + form.diagonal * (reach + deviation) + form.trials)
-        chance[finite] = 2.0**-49 * (
-            np.diff(form.value_start)[finite] + 4.0 * inside * (size[finite] + form.diagonal[finite] * inside)
-        )
-        place = 2.0**-40 * (reach + np.minimum(form.width, deviation))
-        place[finite] = 0.0
-        spanned = np.minimum(form.width, 16.0 * np.where(form.is_finite, np.inf, deviation))
-        distance = self.variances * field + place + chance * spanned
-        return DrawErrors(frozen(distance), frozen(chance), frozen(place), frozen(field))
-
-
-@dataclass(frozen=True)
-class DrawErrors:
+class DrawErrors(NamedTuple):
     """Bounds on how far a draw of each variable is off.
 
     A draw is within `place` of one from the exact law whose linear term is off by at most `field`, but for an event of
@@ -310,14 +240,87 @@ class DrawErrors:
     field: NDArray[np.float64]
 
 
+@dataclass(frozen=True, eq=False)
+class Anchor:
+    """An initial point of chains, with bounds on its distance from the field and on the errors of draws.
+
+    Attributes
+    ----------
+    space : FieldSpace
+    point : array
+        x0.
+    unit : array
+        Distances of each variable are measured in this; infinite where there is no certificate.
+    initial : array
+        Bounds on E_pi |Y_i - x0_i| in these units: at most 1.
+    """
+
+    space: FieldSpace
+    point: NDArray[np.float64]
+    unit: NDArray[np.float64]
+    initial: NDArray[np.float64]
+
+    def reach(self) -> NDArray[np.float64]:
+        """S_j: |X_j| is at most this throughout a run, but for a probability of `FAR_CHANCE` at each step.
+
+        Modes move by |Q_ij| / m_i, so where the influence is below that, the distances are bounded anew.
+        """
+        space, form, free = self.space, self.space.form, ~self.space.form.is_bounded
+        inside = np.maximum(np.abs(form.lower), np.abs(form.upper))
+        if not free.any():
+            return inside
+        distance = self.unit.copy()
+        if (space.variances[free] < 0.999 / form.diagonal[free]).any():
+            rows = np.flatnonzero(free)
+            shape = form.couplings.shape
+            matrix = sparse.csr_array(sparse.dia_array((1.0 / form.diagonal[None], [0]), shape=shape))
+            moves = sparse.csr_array(matrix @ abs(form.couplings)) * (1.0 + 8 * UNIT)
+            distance[free] = space.supersolution(self.point, np.where(free, 0.0, self.unit), rows, moves)
+        return np.where(form.is_bounded, inside, np.abs(self.point) + _FAR * 1.001 * distance)
+
+    @cached_property
+    def errors(self) -> DrawErrors:
+        """How far one draw of each variable can be off (theory page, "Draws of fields")."""
+        form, reach = self.space.form, self.reach()
+        size = np.abs(form.linear) + abs(form.couplings) @ reach
+        # Draws rely on e^x in the range of doubles.
+        counted = form.exposure > 0
+        exponent = np.log(np.maximum(size, 1.0)) - np.log(np.where(counted, form.exposure, 1.0))
+        if (wrong := counted & ~(np.maximum(exponent, form.lower) <= _LARGEST_EXPONENT)).any():
+            label = self.space.model.labels[int(np.argmax(wrong))]
+            reason = f"e^x of variable {label!r} may be above e^{_LARGEST_EXPONENT}."
+            raise CertificateError({"dobrushin": reason}, REMEDY)
+        degree = np.diff(form.couplings.indptr)
+        finite = np.flatnonzero(form.is_finite)
+        inside = np.maximum(np.abs(form.lower[finite]), np.abs(form.upper[finite]))
+        # Of the linear term c of a conditional law, and of psi' at its mode.
+        field = (degree + 8.0) * 2.0**-52 * (size + form.diagonal * reach) + form.error_of_slopes(reach)
+        deviation = 1.0 / np.sqrt(form.curvature)
+        chance = 2.0**-44 * np.sqrt(1.0 + size + form.diagonal * (reach + deviation) + form.trials)
+        chance[finite] = 2.0**-49 * (
+            np.diff(form.value_start)[finite] + 4.0 * inside * (size[finite] + form.diagonal[finite] * inside)
+        )
+        place = 2.0**-40 * (reach + np.minimum(form.width, deviation))
+        place[finite] = 0.0
+        spanned = np.minimum(form.width, 16.0 * np.where(form.is_finite, np.inf, deviation))
+        distance = self.space.variances * field + place + chance * spanned
+        return DrawErrors(frozen(distance), frozen(chance), frozen(place), frozen(field))
+
+    @cached_property
+    def slips(self) -> NDArray[np.float64]:
+        """Bounds on the total variation between the law of a draw and a law whose distance is bounded."""
+        return self.errors.chance + self.space.tilt * self.space.variances * self.errors.field
+
+
 class ScaledRows:
     """The influence of a field in the units of an anchor: no distance exceeds 1, and the cap of every row is 1."""
 
     _error = 0.0  # draws have errors of their own
 
-    def __init__(self, space: FieldSpace, anchor: Anchor) -> None:
-        self._rows, self._unit = space.known, anchor.unit
-        self.n_variables, self.labels, self._lookup = space.known.n_variables, space.known.labels, space.known._lookup
+    def __init__(self, anchor: Anchor) -> None:
+        known = anchor.space.known
+        self._rows, self._unit = known, anchor.unit
+        self.n_variables, self.labels, self._lookup = known.n_variables, known.labels, known._lookup
 
     def rows(self, positions: NDArray[np.int64]) -> Rows:
         """The rows at increasing positions."""
@@ -336,14 +339,6 @@ def space_of(field: GaussianField) -> FieldSpace:
     """The space of a field: the same object every time."""
     space: FieldSpace = workspace(field)
     return space
-
-
-def read_distance(value: Any) -> float:
-    """Check a tolerance that is a distance: its square has to be a number."""
-    tolerance = check.positive(value, "tolerance")
-    if not 1.0 / check.LARGEST <= tolerance <= check.LARGEST:
-        raise ArgumentError("tolerance", f"a number from {1.0 / check.LARGEST:g} to {check.LARGEST:g}", value)
-    return tolerance
 
 
 def supersolve(matrix: Any, fixed: NDArray[np.float64]) -> NDArray[np.float64] | None:
@@ -417,14 +412,8 @@ def find_start(form: FieldTerms) -> NDArray[np.float64]:
     return np.where(np.abs(x) <= check.LARGEST, x, np.clip(0.0, form.lower, form.upper))
 
 
-def read_start(field: GaussianField, initial: Any) -> Anchor:
-    """The anchor of a start that was given: a point of the box; None for the usual one."""
-    point = read_point(field, initial)
-    return space_of(field).anchor if point is None else space_of(field).anchor_at(point)
-
-
-def read_point(field: GaussianField, initial: Any) -> NDArray[np.float64] | None:
-    """A start that was given; None for the usual one."""
+def read_start(field: GaussianField, initial: Any) -> NDArray[np.float64] | None:
+    """Return the initial point of a call, checked; None for the default."""
     if initial is None or check.is_text(initial, "uniform", "mode"):
         return None
     point = check.real_array(initial, "initial")
@@ -439,9 +428,3 @@ def read_point(field: GaussianField, initial: Any) -> NDArray[np.float64] | None
     requirement = "inside the box, at most 1e100 in size, at a value that the variable can have"
     require_all(fine, point, field.labels, "initial", requirement)
     return point.copy()
-
-
-def uncertified_start(field: GaussianField, given: NDArray[np.float64] | None) -> Anchor:
-    """Return a start of which nothing is known, for fields without a certificate."""
-    point = find_start(field._form) if given is None else given
-    return Anchor(frozen(point), np.full(len(point), np.inf), np.ones(len(point)))

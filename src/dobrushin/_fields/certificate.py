@@ -61,20 +61,20 @@ class FieldVariation(Variation):
     _unit: NDArray[np.float64]
     _tilt: NDArray[np.float64]
     _missed: NDArray[np.float64]  # for each variable, the chance that it was never updated
-    _start: tuple[FieldSpace, NDArray[np.float64]] | None = None  # of what, and from where; for a proof
+    _anchor: Anchor | None = None  # for a proof
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_start": None}  # it would take the field along
+        return {**super().__getstate__(), "_anchor": None}  # it would take the field along
 
     @property
     def per_variable(self) -> NDArray[np.float64]:
         """For each variable, a bound on the Wasserstein distance (W1) of its law from the field's."""
-        return super().per_variable * self._unit * (1.0 + 4 * UNIT)
+        return self.distances_at(np.arange(self._problem.n))
 
     @property
     def target_bounds(self) -> NDArray[np.float64]:
         """The same for the targets only, by increasing position."""
-        return super().target_bounds * self._unit[self._objective.positions] * (1.0 + 4 * UNIT)
+        return self.distances_at(self._objective.positions)
 
     @property
     def _kind_of_bounds(self) -> str:
@@ -83,19 +83,16 @@ class FieldVariation(Variation):
     @property
     def tv_per_variable(self) -> NDArray[np.float64]:
         """For each variable, a bound on the total variation of its law; 1 where it was not updated."""
-        return np.minimum(1.0, (self.per_variable * self._tilt + self._missed) * (1.0 + 4 * UNIT))
+        return self.tv_at(np.arange(self._problem.n))
 
-    def bounds_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Bounds on the distances of some variables, in the units of the start."""
-        return self._problem.at(self._bounds, positions)
-
-    def per_variable_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+    def distances_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """`per_variable` at some positions."""
-        return self.bounds_at(positions) * self._unit[positions] * (1.0 + 4 * UNIT)
+        bounds = self._problem.at(self._bounds, positions)
+        return bounds * self._unit[positions] * (1.0 + 4 * UNIT)
 
     def tv_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """`tv_per_variable` at some positions."""
-        distances = self.per_variable_at(positions)
+        distances = self.distances_at(positions)
         return np.minimum(1.0, (distances * self._tilt[positions] + self._missed[positions]) * (1.0 + 4 * UNIT))
 
     def curve(self, every: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -103,14 +100,9 @@ class FieldVariation(Variation):
 
         With targets, the sum of their distances: total variation has no bound before all of them are updated.
         """
-        return self._in_units().curve(every)
-
-    def _in_units(self) -> Variation:
-        """The sum of the targets' distances, each in its unit, as a bound like any other."""
         own = self._objective
         scaled = Objective(own.positions, own.weights * self._unit[own.positions] * (1.0 + 2 * UNIT), False)
-        plain = {part.name: getattr(self, part.name) for part in fields(Variation)} | {"_objective": scaled}
-        return Variation(**plain)
+        return Variation.curve(replace(self, _objective=scaled), every)
 
     def _lift(self, part: Numbering | None) -> FieldVariation:
         """See `Variation.lift`; the variables that are not in the part are known."""
@@ -119,7 +111,7 @@ class FieldVariation(Variation):
         lifted: Any = super()._lift(part)
         names = {"_unit": 0.0, "_tilt": 1.0, "_missed": 0.0}
         spread = {name: part.spread(getattr(self, name), known) for name, known in names.items()}
-        return replace(lifted, **spread, _start=None)
+        return replace(lifted, **spread, _anchor=None)
 
     def write_proof(self, path: str | os.PathLike[str]) -> None:
         """Write a file that others can check without this library.
@@ -153,16 +145,15 @@ def _(
         raise ArgumentError("update_error", "0 for a field, which knows its own", update_error)
     space, scan = space_of(model), as_scan(scan)
     objective = read_objective(space.known, targets, weights)
-    result = certify(space, scan, objective, read_start(model, initial))
+    result = certify(space.anchor_at(read_start(model, initial)), scan, objective)
     if result.is_vacuous:
         warn_vacuous(result)
     return result
 
 
-def certify(space: FieldSpace, scan: Scan, objective: Objective, anchor: Anchor) -> FieldVariation:
+def certify(anchor: Anchor, scan: Scan, objective: Objective) -> FieldVariation:
     """A fresh forward pass in the units of the anchor."""
-    unit, n = anchor.unit, space.form.n_variables
-    errors = space.errors(anchor)
+    space, unit, errors = anchor.space, anchor.unit, anchor.errors
     if (errors.distance > 1.0 / np.sqrt(space.form.diagonal))[~space.form.is_bounded].any():
         raise CertificateError(
             {"dobrushin": "draws of an unbounded variable are off by more than its own size."}, REMEDY
@@ -170,21 +161,18 @@ def certify(space: FieldSpace, scan: Scan, objective: Objective, anchor: Anchor)
     with np.errstate(over="ignore"):
         error = np.minimum(errors.distance / unit * (1.0 + 8 * UNIT), 1.0)
     scaled = Objective(objective.positions, objective.weights * unit[objective.positions] * (1.0 + 2 * UNIT), False)
-    plain = evaluate(ScaledRows(space, anchor), scan, scaled, anchor.initial, error)
+    plain = evaluate(ScaledRows(anchor), scan, scaled, anchor.initial, error)
     parts = {part.name: getattr(plain, part.name) for part in fields(Variation)}
-    missed = never_updated(scan, n)
     distance = plain.target_bounds * unit[objective.positions]
     # The law that the last draw is near to: its linear term is rounded, and it is missed with some chance.
-    tilt = space.tilt
-    slips = space.slips(anchor)
-    loose = (distance * tilt[objective.positions] + (missed + slips)[objective.positions]) * (1.0 + 16 * UNIT)
+    missed = never_updated(scan, space.form.n_variables) + anchor.slips
+    loose = (distance * space.tilt[objective.positions] + missed[objective.positions]) * (1.0 + 16 * UNIT)
     total = min(1.0, float(np.minimum(loose, 1.0).sum()) * inflation(len(loose)))
     value = total if objective.is_set else plain.value
     start = float((scaled.weights * anchor.initial[objective.positions]).sum())
     vacuous = value >= (1.0 if objective.is_set else start)
     parts |= {"value": value, "tv_bound": total, "is_vacuous": vacuous, "_objective": objective}
-    unlikely = np.minimum(missed + slips, 1.0)
-    return FieldVariation(**parts, _unit=unit, _tilt=tilt, _missed=unlikely, _start=(space, anchor.point))
+    return FieldVariation(**parts, _unit=unit, _tilt=space.tilt, _missed=np.minimum(missed, 1.0), _anchor=anchor)
 
 
 def never_updated(scan: Scan, n: int) -> NDArray[np.float64]:
@@ -233,14 +221,15 @@ class Drift(NamedTuple):
     each: NDArray[np.float64]
 
 
-def float_drift(space: FieldSpace, scan: Scan, anchor: Anchor, objective: Objective) -> Drift:
+def float_drift(anchor: Anchor, scan: Scan, objective: Objective) -> Drift:
     """The drift of a run.
 
     The exact chain takes the quantiles of the exact draws that the real ones are near to: quantiles of continuous sites
     move by |Q_ij| / m_i at most, values of finite ones seldom at all. Any delta >= M delta + (what one draw is off)
     bounds the drift at all times; it is infinite where none is found.
     """
-    form, errors, matrix = space.form, space.errors(anchor), space.form.couplings
+    form, errors = anchor.space.form, anchor.errors
+    matrix = form.couplings
     slope = np.where(form.is_finite, 0.0, 1.0 / form.diagonal)
     moved = np.repeat(slope, np.diff(matrix.indptr)) * np.abs(matrix.data) * (1.0 + 8 * UNIT)
     local = errors.place + slope * errors.field
@@ -252,6 +241,6 @@ def float_drift(space: FieldSpace, scan: Scan, anchor: Anchor, objective: Object
     delta, order = shares * (largest * (1.0 + 4 * UNIT)), scan.order
     chance = float(errors.chance[order].sum()) + len(order) * FAR_CHANCE
     if form.is_finite.any():
-        changed = 0.5 * np.sqrt(space.variances) * (abs(matrix) @ delta + errors.field)
+        changed = 0.5 * np.sqrt(anchor.space.variances) * (abs(matrix) @ delta + errors.field)
         chance += float(np.where(form.is_finite, changed, 0.0)[order].sum())
     return Drift(weighted_sum(objective.weights, delta[objective.positions], 8), 1.001 * chance, delta)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -27,54 +27,61 @@ from dobrushin._shared.intervals import PLANNED, trials_needed
 from dobrushin._variation import Objective, weighted_sum
 
 
-@dataclass(frozen=True)
-class Design:
-    """A scan for a query, with bounds on its bias."""
-
-    scan: Scan
-    certificate: FieldVariation
-    biases: NDArray[np.float64]  # of each question
-
-
 class FieldChains(ChainMethod):
-    """Chains of one scan from one initial point, with the bias bounded before sampling."""
+    """Chains of one scan from one initial point, with the bias bounded before sampling.
+
+    Attributes
+    ----------
+    certificate : FieldVariation
+    biases : array
+        Bounds on the bias of each question.
+    clips : list of Clip or None
+        How means are averaged; None for counted questions.
+    """
 
     name: ClassVar[str] = "dobrushin"
     remedy: ClassVar[str] = REMEDY
     reason: ClassVar[str] = "certified before sampling: Dobrushin's bound in Wasserstein distance reaches the tolerance"
 
-    def __init__(self, query: Query, plan: Plan, kernel: FieldKernel, design: Design, clips: list[Any]) -> None:
+    def __init__(
+        self, query: Query, plan: Plan, kernel: FieldKernel, certificate: FieldVariation,
+        biases: NDArray[np.float64], clips: list[Clip | None],
+    ) -> None:  # fmt: skip
         super().__init__(query, plan, kernel)
-        self.design, self.clips = design, clips
+        self.certificate, self.biases, self.clips = certificate, biases, clips
 
     @cached_property
     def drift(self) -> Drift:
         """How far chains of the scan can be from exact ones."""
-        return _chain_drift(self.query, self.design)
+        return _chain_drift(self.query, self.scan)
 
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method:
         if choice.best is not None:
             return choice.best
-        scan = cheapest_scan(query)
-        design = None if scan is None else _certify(query, scan)
-        if design is None or design.biases.max() >= query.tolerance:
+        tolerance, anchor, biases = query.tolerance, query.space.anchor, np.empty(0)
+        if (scan := cheapest_scan(query)) is not None:
+            every = Objective(query.positions, np.ones(len(query.positions)), False)
+            certificate = certify(anchor, scan, every)
+            bounds = certificate._problem.at(certificate._bounds, query.positions)
+            biases = np.concatenate(query.biases(bounds))
+        if scan is None or biases.max() >= tolerance:
             raise cls.refuse("no scan of an affordable length brings the bias below the tolerance.")
-        if query.proof and not _chain_drift(query, design).chance < 1.0:
+        if query.proof and not _chain_drift(query, scan).chance < 1.0:
             raise cls.refuse("a proof says how far chains drift from exact ones, which has no bound here.")
-        bias = float(design.biases.max())
-        clips = [_clip_for(query, design, question, query.tolerance - bias) for question in query.questions]
-        left = query.tolerance - bias - max((clip.slack for clip in clips if clip is not None), default=0.0)
+        bias = float(biases.max())
+        clips = [_clip_for(query, certificate, question, tolerance - bias) for question in query.questions]
+        left = tolerance - bias - max((clip.slack for clip in clips if clip is not None), default=0.0)
         chains = _chains_needed(query, clips, left)
         if left <= 0 or not chains:
             raise cls.refuse("the random error, and how far draws are off, have no bound that reaches the tolerance.")
-        kernel = make_kernel(query.space, query.space.anchor, design.scan)
-        seconds = kernel.seconds(float(len(design.scan)) * chains, design.scan)
+        kernel = make_kernel(anchor, scan)
+        seconds = kernel.seconds(float(len(scan)) * chains, scan)
         plan = cls.draft(
-            query, cls.reason, query.tolerance - left, scan=design.scan, chains=chains, kernel=kernel.name,
-            seconds=seconds,
-        )  # fmt: skip
-        return cls(query, replace(plan, stops_early=plan.stops_early and not query.proof), kernel, design, clips)
+            query, cls.reason, tolerance - left, scan=scan, chains=chains, kernel=kernel.name, seconds=seconds
+        )
+        plan = replace(plan, stops_early=plan.stops_early and not query.proof)
+        return cls(query, plan, kernel, certificate, biases, clips)
 
     def needed_updates(self) -> int:
         """Means stop early: with a budget they are drawn until it is spent."""
@@ -85,25 +92,25 @@ class FieldChains(ChainMethod):
 
     def make_tallies(self, aim: float) -> list[Tally]:
         query: Any = self.query
-        errors, biases = query.space.errors(query.space.anchor), self.design.biases.tolist()
+        errors, biases = query.space.anchor.errors, self.biases.tolist()
         if query.proof:  # states how far whole chains are off
-            errors = replace(errors, place=self.drift.each)
+            errors = errors._replace(place=self.drift.each)
             pairs = zip(query.questions, biases, strict=True)
             biases = [bias + question.is_counted * self.drift.chance for question, bias in pairs]
         known = zip(query.questions, self.clips, biases, strict=True)
         return [question.tally_for(Terms(query.error, aim, errors, bias, clip)) for question, clip, bias in known]
 
     def bound_bias(self) -> Bias:
-        query, design = self.query, self.design
-        theorems = np.unique(query.space.known.rows(design.scan._updates(query.model.n_variables)).theorem)
+        query = self.query
+        theorems = np.unique(query.space.known.rows(self.scan._updates(query.model.n_variables)).theorem)
         names = ", ".join(THEOREMS[k] for k in theorems) or "none needed"
         words = (
             "the bias is bounded by the Dobrushin variation of the scan in Wasserstein distance (influence by "
             f"{names}), from one fixed start, rounded upwards"
         )
-        bounds = [np.array([bias]) for bias in design.biases]
+        bounds = [np.array([bias]) for bias in self.biases]
         # Tallies widen by the bias themselves: that of a quantile is one of its level.
-        return Bias(bounds, [np.zeros(1) for _ in bounds], words, design.certificate)
+        return Bias(bounds, [np.zeros(1) for _ in bounds], words, self.certificate)
 
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:
@@ -129,21 +136,20 @@ class FieldChains(ChainMethod):
         return Curve(steps, values, f"{words} It is proven: no chance is involved.")
 
 
-def _chain_drift(query: Query, design: Design) -> Drift:
+def _chain_drift(query: Query, scan: Scan) -> Drift:
     """How far chains can be from exact ones, whatever is asked of them."""
-    nothing = Objective(query.positions, np.zeros(len(query.positions)), False)
-    return float_drift(query.space, design.scan, query.space.anchor, nothing)
+    return float_drift(query.space.anchor, scan, Objective(query.positions, np.zeros(len(query.positions)), False))
 
 
-def _clip_for(query: Query, design: Design, question: Any, aim: float) -> Clip | None:
+def _clip_for(query: Query, certificate: FieldVariation, question: Any, aim: float) -> Clip | None:
     """Return how a mean is averaged; None for a counted question."""
     if question.is_counted:
         return None
-    space, anchor = query.space, query.space.anchor
+    anchor, scan = query.space.anchor, certificate._scan
     objective = Objective(question.positions, question.slopes, False)
-    sigma2 = proxy(space, design.scan.order, objective)
-    drift: Drift = float_drift(space, design.scan, anchor, objective)
-    after = design.certificate.per_variable_at(question.positions)
+    sigma2 = proxy(query.space, scan.order, objective)
+    drift = float_drift(anchor, scan, objective)
+    after = certificate.distances_at(question.positions)
     before = anchor.initial[question.positions] * anchor.unit[question.positions]
     distance = weighted_sum(objective.weights, after + before, 4)
     if query.proof:
@@ -170,11 +176,3 @@ def _chains_needed(query: Query, clips: list[Clip | None], left: float) -> int:
     # More chains than a mean needs may be more than its draws allow.
     is_finite = all(clip is None or math.isfinite(clip.half_width(chains, query.error)) for clip in clips if chains)
     return chains if is_finite else 0
-
-
-def _certify(query: Query, scan: Scan) -> Design:
-    """The certificate of a scan, with the errors of draws, and the bias of each question."""
-    every = Objective(query.positions, np.ones(len(query.positions)), False)
-    certificate = certify(query.space, scan, every, query.space.anchor)
-    bounds = certificate.bounds_at(query.positions)
-    return Design(scan, certificate, np.concatenate(query.biases(bounds)))

@@ -139,8 +139,13 @@ class Terms(NamedTuple):
 class FieldTally(Tally):
     """Counts or averages of the chains so far, for one question; its limits are widened by the bias."""
 
+    def __init__(self, question: Any, terms: Terms) -> None:
+        super().__init__(question)
+        self.terms, self.chains = terms, 0
+
     def add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
         del settled
+        self.chains += len(states)
         self.take(self.question.values(states, first))
 
     def limits(self, outcomes: int, error: float, wrong: float, early: bool) -> tuple[NDArray[np.float64], ...]:
@@ -153,34 +158,41 @@ class FieldTally(Tally):
 
     @abstractmethod
     def ends(self, early: bool) -> Limits:
-        """The interval; `early` says that something else than the plan ended the run."""
+        """Return the interval; `early` says that something else than the plan ended the run."""
 
 
 class EventTally(FieldTally):
-    """Counts chains in an interval, from below and from above."""
+    """Counts chains in an interval, from below and from above: a draw is off by less than its error."""
 
     def __init__(self, question: Any, terms: Terms) -> None:
-        super().__init__(question)
-        self.event, self.error, self.errors, self.bias = question, terms.error, terms.errors, terms.bias
-        self.tolerance = terms.aim + terms.bias
-        self.surely = self.perhaps = self.chains = 0
+        super().__init__(question, terms)
+        self.surely = self.perhaps = 0
 
     def take(self, values: NDArray[np.float64]) -> None:
-        surely, perhaps = self.event.count_inside(values, self.errors)
-        self.surely, self.perhaps, self.chains = self.surely + surely, self.perhaps + perhaps, self.chains + len(values)
+        low, high = self.question.target._ends
+        i = self.question.positions[0]
+        if self.question.space.form.is_finite[i]:  # values of finite sets carry no rounding
+            surely = perhaps = (values > low) if math.isinf(high) else (values >= low) & (values <= high)
+        else:
+            rounding = 2.0**-50 * (abs(low) + (0.0 if math.isinf(high) else abs(high)))
+            error = float(self.terms.errors.place[i]) + rounding
+            surely = (values > low + error) & (values < high - error)
+            perhaps = (values >= low - error) & (values <= high + error)
+        self.surely, self.perhaps = self.surely + int(surely.sum()), self.perhaps + int(perhaps.sum())
 
     def ends(self, early: bool) -> Limits:
+        error, bias = self.terms.error, self.terms.bias
         if not self.chains:
             return Limits(0.5, 0.0, 1.0)
-        low = float(lower_end(self.surely, self.chains, self.error / 2, early))
-        high = float(upper_end(self.perhaps, self.chains, self.error / 2, early))
+        low = float(lower_end(self.surely, self.chains, error / 2, early))
+        high = float(upper_end(self.perhaps, self.chains, error / 2, early))
         value = 0.5 * (self.surely + self.perhaps) / self.chains
-        return Limits(value, max(low - self.bias, 0.0), min(high + self.bias, 1.0))
+        return Limits(value, max(low - bias, 0.0), min(high + bias, 1.0))
 
     @property
     def shortfall(self) -> Shortfall | None:
         _, low, high = self.ends(False)
-        is_wide = self.perhaps > self.surely and high - low > 2.0 * self.tolerance
+        is_wide = self.perhaps > self.surely and high - low > 2.0 * (self.terms.aim + self.terms.bias)
         return Shortfall.UNDECIDABLE if is_wide else None
 
 
@@ -188,24 +200,27 @@ class QuantileTally(FieldTally):
     """Sorts chains: the ranks between which a quantile is, as numbers of chains up to it (theory page, "Quantiles")."""
 
     def __init__(self, question: Any, terms: Terms) -> None:
-        super().__init__(question)
-        self.level, self.terms = question.target.level, terms
+        super().__init__(question, terms)
         self.blocks: list[NDArray[np.float64]] = []
 
     def take(self, values: NDArray[np.float64]) -> None:
         self.blocks.append(values)
 
+    def order_statistics(self, early: bool) -> tuple[NDArray[np.float64], int, int]:
+        """Return the values, sorted, and the ranks (from 1) between which the quantile is."""
+        level, bias = self.question.target.level, self.terms.bias
+        x = np.sort(np.concatenate([[], *self.blocks]))
+        return x, *ranks(len(x), level - bias, level + bias, self.terms.error, early)
+
     def ends(self, early: bool) -> Limits:
         least, most = self.question.bounds
-        x = np.sort(np.concatenate([[], *self.blocks]))
-        level, bias = self.level, self.terms.bias
-        if not len(x):
+        if not self.chains:
             return Limits(math.nan, least, most)
-        low, high = ranks(len(x), level - bias, level + bias, self.terms.error, early)
+        x, low, high = self.order_statistics(early)
         off = float(self.terms.errors.place[self.question.positions[0]])
         lower = max(float(x[low - 1]) - off, least) if low else least
         upper = min(float(x[high - 1]) + off, most) if high <= len(x) else most
-        return Limits(float(x[math.ceil(level * len(x)) - 1]), lower, upper)
+        return Limits(float(x[math.ceil(self.question.target.level * len(x)) - 1]), lower, upper)
 
 
 def ranks(chains: int, least: float, most: float, error: float, early: bool) -> tuple[int, int]:
@@ -231,13 +246,13 @@ class ClippedMean(FieldTally):
     """Averages of clipped values: a confidence sequence during the run, an interval for the planned chains."""
 
     def __init__(self, question: Any, clip: Clip, terms: Terms) -> None:
-        super().__init__(question)
-        self.clip, self.error, self.aim, self.bias = clip, terms.error, terms.aim, terms.bias
-        self.sequence = BernsteinMean(clip.shares[0] * self.error, self.aim / clip.span)
+        super().__init__(question, terms)
+        self.clip = clip
+        self.sequence = BernsteinMean(clip.shares[0] * terms.error, terms.aim / clip.span)
 
     @property
     def is_narrow(self) -> bool:
-        return self.sequence.half_width * self.clip.span <= self.aim
+        return self.sequence.half_width * self.clip.span <= self.terms.aim
 
     def take(self, values: NDArray[np.float64]) -> None:
         unit = (values - self.clip.low) / self.clip.span
@@ -245,16 +260,16 @@ class ClippedMean(FieldTally):
 
     def ends(self, early: bool) -> Limits:
         least, span, count = self.clip.low, self.clip.span, self.sequence.count
+        bounds = self.question.bounds
         if not count:
-            return Limits(least + 0.5 * span, *self.question.bounds)
+            return Limits(least + 0.5 * span, *bounds)
         low, high = self.sequence.interval()
         mean = self.sequence.total / count
         if not early and not self.is_narrow:
-            reach = self.clip.half_width(count, self.error) / span
+            reach = self.clip.half_width(count, self.terms.error) / span
             low, high = max(low, mean - reach), min(high, mean + reach)
-        slack = self.clip.slack + self.bias
+        slack = self.clip.slack + self.terms.bias
         ends = least + span * low - slack, least + span * high + slack
-        bounds = self.question.bounds
         return Limits(least + span * mean, max(ends[0], bounds[0]), min(ends[1], bounds[1]))
 
 
@@ -262,25 +277,20 @@ class PlannedMean(FieldTally):
     """Averages values as they are, over the number of chains that was planned."""
 
     def __init__(self, question: Any, clip: Clip, terms: Terms) -> None:
-        super().__init__(question)
-        self.clip, self.error, self.bias = clip, terms.error, terms.bias
-        self.total, self.chains = 0.0, 0
+        super().__init__(question, terms)
+        self.clip, self.total = clip, 0.0
 
     @property
     def is_narrow(self) -> bool:
         return False
 
     def take(self, values: NDArray[np.float64]) -> None:
-        self.total, self.chains = self.total + math.fsum(values), self.chains + len(values)
-
-    @property
-    def mean(self) -> float:
-        """The mean so far."""
-        return self.total / self.chains
+        self.total += math.fsum(values)
 
     def ends(self, early: bool) -> Limits:
         least, most = self.question.bounds
+        mean = self.total / self.chains if self.chains else math.nan
         if early or not self.chains:  # the interval is for the planned number
-            return Limits(self.mean if self.chains else math.nan, least, most)
-        reach = self.clip.half_width(self.chains, self.error) + self.clip.slack + self.bias
-        return Limits(self.mean, max(self.mean - reach, least), min(self.mean + reach, most))
+            return Limits(mean, least, most)
+        reach = self.clip.half_width(self.chains, self.terms.error) + self.clip.slack + self.terms.bias
+        return Limits(mean, max(mean - reach, least), min(mean + reach, most))

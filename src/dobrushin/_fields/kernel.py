@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._fields.anchor import Anchor, FieldSpace, find_start, read_point, space_of, uncertified_start
+from dobrushin._fields.anchor import Anchor, find_start, read_start, space_of
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.terms import FieldTerms
 from dobrushin._kernels.field_draws import field_steps
@@ -120,18 +120,19 @@ def _(model: GaussianField, scan: Scan, chains: int, kernel: str | None, initial
     del chains
     if kernel not in (None, FieldKernel.name):
         raise ArgumentError("kernel", f"None or {FieldKernel.name!r} for a field", kernel)
-    space, point = space_of(model), read_point(model, initial)
+    space, point = space_of(model), read_start(model, initial)
     try:
-        anchor = space.anchor if point is None else space.anchor_at(point)
+        anchor = space.anchor_at(point)
     except CertificateError:  # chains can be run all the same
-        anchor = uncertified_start(model, point)
-    return make_kernel(space, anchor, scan, "near the modes" if point is None else "given")
+        start, n = find_start(model._form) if point is None else point, model.n_variables
+        anchor = Anchor(space, frozen(start), np.full(n, np.inf), np.ones(n))
+    return make_kernel(anchor, scan, "near the modes" if point is None else "given")
 
 
-def make_kernel(space: FieldSpace, anchor: Anchor, scan: Scan, start: str = "near the modes") -> FieldKernel:
+def make_kernel(anchor: Anchor, scan: Scan, start: str = "near the modes") -> FieldKernel:
     """Make the kernel of a scan, for chains that start at the anchor."""
-    form = space.form
-    certified = bool(np.isfinite(anchor.unit).all())
-    error = space.errors(anchor).distance if certified else np.full(form.n_variables, np.inf)
+    form = anchor.space.form
+    is_certified = bool(np.isfinite(anchor.unit).all())
+    error = anchor.errors.distance if is_certified else np.full(form.n_variables, np.inf)
     region = region_of(form, scan._updates(form.n_variables))
     return FieldKernel.start_at(form, region, FixedStart(anchor.point, start), error)

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._diagnose import diagnose
-from dobrushin._estimate.method import Choice, Method
-from dobrushin._estimate.query import Query, Space, make_space
+from dobrushin._estimate.method import Method
+from dobrushin._estimate.query import Space, make_space
 from dobrushin._estimate.targets import Statistic, Target, TargetReader
 from dobrushin._fields.questions import FieldReader
-from dobrushin._fields.solve import FieldLocal, Surroundings, System, beyond
+from dobrushin._fields.solve import FieldLocal
 from dobrushin._fields.terms import UNIT, FieldTerms
 from dobrushin._models.model import Model
 from dobrushin._models.near import Numbering
@@ -46,8 +46,6 @@ class LazyGrid(Model):
         self.strength, self.own = float(rho), check.positive(precision, "precision")
         self.linear, self.bound = linear, check.non_negative(linear_bound, "linear_bound")
         self._labels = range(self.rows * self.cols)
-        self.rho = abs(self.strength) * (1.0 + 16 * UNIT)
-        self.largest_mean = beyond(self.bound / self.own * (1.0 + 4 * UNIT), self.rho)
 
     @property
     def _lowered(self) -> NoReturn:  # type: ignore[override]
@@ -61,21 +59,9 @@ class LazyGrid(Model):
             raise ArgumentError("evidence", "None for a field by a function", evidence)
         return {}
 
-    def region(self, centres: NDArray[np.int64], radius: int) -> System:
-        """The sites within so many edges of one, factorised; their neighbours are seen from outside."""
-        row, col = divmod(int(centres[0]), self.cols)
-        span = np.arange(-radius - 1, radius + 2)
-        i, j = (axis.ravel() for axis in np.meshgrid(row + span, col + span, indexing="ij"))
-        distance = np.abs(i - row) + np.abs(j - col)
-        there = (distance <= radius + 1) & (i >= 0) & (i < self.rows) & (j >= 0) & (j < self.cols)
-        positions, inner = (i * self.cols + j)[there], (distance <= radius)[there]
-        order = np.argsort(positions)
-        positions, inner = positions[order], inner[order]
-        return System(self._terms(positions), np.flatnonzero(inner), Numbering(self.n_variables, positions))
-
     @public(name="GaussianField.grid")
-    def _terms(self, positions: NDArray[np.int64]) -> FieldTerms:
-        """The field of some sites."""
+    def terms(self, positions: NDArray[np.int64]) -> FieldTerms:
+        """Return the form of some sites."""
         n, part = len(positions), Numbering(self.n_variables, positions)
         ends = []
         for step, fits in ((1, positions % self.cols < self.cols - 1), (self.cols, np.ones(n, dtype=np.bool_))):
@@ -107,23 +93,16 @@ class LazyGrid(Model):
         return f"LazyGrid(n_variables={self.n_variables}, rho={self.strength:g})"
 
 
-class LazyLocal(FieldLocal):
-    """A region around each target, made by the function."""
-
-    @classmethod
-    def surroundings(cls, query: Query, choice: Choice) -> Surroundings:
-        del choice
-        grid: Any = query.model
-        return grid
-
-
 class LazySpace(Space):
     """The space of a grid by a function: regions around targets are solved, and nothing else is done."""
 
     noun: ClassVar[str] = "mean"
 
+    model: LazyGrid
+    place = None
+
     def __init__(self, model: LazyGrid) -> None:
-        self.model, self.place = model, None
+        self.model = model
 
     @property
     def rows(self) -> NoReturn:
@@ -131,7 +110,7 @@ class LazySpace(Space):
 
     @property
     def methods(self) -> Mapping[str, type[Method]]:
-        return {LazyLocal.name: LazyLocal}
+        return {FieldLocal.name: FieldLocal}
 
     def read_tolerance(self, value: Any) -> float:
         return check.positive(value, "tolerance")
@@ -146,15 +125,37 @@ class LazySpace(Space):
         requirement = "one that is made as a whole for a proof: a file cannot hold a function"
         raise ArgumentError("model", requirement, self.model)
 
+    @property
+    def is_gaussian(self) -> bool:
+        return True
+
     def bounds_at(self, i: int) -> tuple[float, float]:
-        """The ends of the interval of a variable."""
+        """Return the ends of the interval of a variable."""
         del i
         return -np.inf, np.inf
 
-    def is_finite_at(self, i: int) -> bool:
-        """Whether a variable is on a finite set of numbers."""
-        del i
-        return False
+    @property
+    def largest_row(self) -> float:
+        """An upper bound on the largest row sum of C."""
+        return abs(self.model.strength) * (1.0 + 16 * UNIT)
+
+    @property
+    def largest_pull(self) -> float:
+        """The largest |linear_i| / m_i, rounded up."""
+        return self.model.bound / self.model.own * (1.0 + 4 * UNIT)
+
+    def around(self, centres: NDArray[np.int64], radius: int) -> tuple[FieldTerms, NDArray[np.int64], Numbering]:
+        """Return the form of a region and its neighbours, the sites of the region, and the place of the form."""
+        rows, cols = self.model.rows, self.model.cols
+        row, col = divmod(int(centres[0]), cols)
+        span = np.arange(-radius - 1, radius + 2)
+        i, j = (axis.ravel() for axis in np.meshgrid(row + span, col + span, indexing="ij"))
+        distance = np.abs(i - row) + np.abs(j - col)
+        there = (distance <= radius + 1) & (i >= 0) & (i < rows) & (j >= 0) & (j < cols)
+        positions, inner = (i * cols + j)[there], (distance <= radius)[there]
+        order = np.argsort(positions)
+        positions, inner = positions[order], inner[order]
+        return self.model.terms(positions), np.flatnonzero(inner), Numbering(self.model.n_variables, positions)
 
 
 @make_space.register

@@ -16,7 +16,7 @@ from dobrushin._estimate.questions import Question
 from dobrushin._fields.anchor import Anchor, FieldSpace, space_of
 from dobrushin._fields.certificate import FieldVariation, certify
 from dobrushin._fields.chains import FieldChains
-from dobrushin._fields.intervals import EventTally, PlannedMean, QuantileTally, ranks
+from dobrushin._fields.intervals import EventTally, PlannedMean
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.questions import Exceeds
 from dobrushin._models.near import Numbering
@@ -121,18 +121,17 @@ class PartOfField:
 
 def write_field_variation(certificate: FieldVariation, path: str | os.PathLike[str]) -> None:
     """See `FieldVariation.write_proof`."""
-    scan, objective, start = certificate._scan, certificate._objective, certificate._start
+    scan, objective, anchor = certificate._scan, certificate._objective, certificate._anchor
     if scan.is_random:
         requirement = "one of a fixed scan: random steps are bounded on average, and the checker knows single scans"
         raise ArgumentError("certificate", requirement, certificate)
-    if start is None:
+    if anchor is None:
         requirement = "made in this process, of a field without evidence"
         raise ArgumentError("certificate", requirement, certificate)
-    space, point = start
-    field = space.form.to_plain().to_model(space.labels)
-    anchor = space_of(field).anchor_at(point)
-    plain = certify(space_of(field), scan, objective, anchor)
-    part = PartOfField(field, {}, scan, objective.positions, anchor, np.zeros(len(point)))
+    field = anchor.space.form.to_plain().to_model(anchor.space.model.labels)
+    anchor = space_of(field).anchor_at(anchor.point)
+    plain = certify(anchor, scan, objective)
+    part = PartOfField(field, {}, scan, objective.positions, anchor, np.zeros(len(anchor.point)))
     kind = {"kind": "joint"} if objective.is_set else {"kind": "bias", "weights": [float(w) for w in objective.weights]}
     question = {**kind, "variables": part.numbers(objective.positions).tolist()}
     upper = plain.value * (1.0 + _SHARE)
@@ -152,7 +151,7 @@ def _(space: FieldSpace, estimate: Estimate, path: str | os.PathLike[str]) -> No
         raise ArgumentError("estimate", requirement, estimate.headline)
     if run.trouble is not None:
         raise ArgumentError("estimate", "one that ran to its end", estimate.headline)
-    query, scan, drift = method.query, method.design.scan, method.drift
+    query, scan, drift = method.query, method.scan, method.drift
     model: Any = asked.model
     part = PartOfField(model, asked.evidence, scan, query.positions, space.anchor, drift.each)
     questions = [_describe(question, part) for question in query.questions]
@@ -180,13 +179,10 @@ def _describe(question: Any, part: PartOfField) -> dict[str, Any]:
 def _numbers(tally: Any) -> list[float]:
     """What the chains gave for a question."""
     if isinstance(tally, PlannedMean):
-        return [tally.mean]
+        return [tally.total / tally.chains]
     if isinstance(tally, EventTally):
         return [float(tally.surely), float(tally.perhaps)]
-    assert isinstance(tally, QuantileTally)
-    x = np.sort(np.concatenate(tally.blocks))
-    level, bias = tally.level, tally.terms.bias
-    low, high = ranks(len(x), level - bias, level + bias, tally.terms.error, False)
+    x, low, high = tally.order_statistics(False)
     low, high = max(low, 1), min(high, len(x))
     return [float(low), float(high), float(x[low - 1]), float(x[high - 1])]
 

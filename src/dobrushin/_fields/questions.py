@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.targets import Statistic, Target, TargetReader
-from dobrushin._fields.anchor import DrawErrors, FieldSpace
+from dobrushin._fields.anchor import Anchor
 from dobrushin._fields.intervals import ClippedMean, EventTally, FieldTally, PlannedMean, QuantileTally, Terms
 from dobrushin._fields.terms import UNIT
 from dobrushin._shared import validate as check
@@ -189,12 +189,12 @@ class FieldQuestion(Question):
 
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
         """Bound the bias after a scan that updates all of its variables."""
-        space: FieldSpace = self.space
-        distances = disagreement * space.anchor.unit[self.positions] * (1.0 + 4 * UNIT)
+        anchor: Anchor = self.space.anchor
+        distances = disagreement * anchor.unit[self.positions] * (1.0 + 4 * UNIT)
         if not self.is_counted:
             return np.array([min(self.span, weighted_sum(self.slopes, distances, 4))])
-        slips = np.minimum(space.slips(space.anchor)[self.positions], 1.0)
-        return np.minimum(1.0, (distances * space.tilt[self.positions] + slips) * (1.0 + 4 * UNIT))
+        slips = np.minimum(anchor.slips[self.positions], 1.0)
+        return np.minimum(1.0, (distances * self.space.tilt[self.positions] + slips) * (1.0 + 4 * UNIT))
 
     def values(self, states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
         """What is averaged, from states of shape (chains, positions); the first chain has number `first`."""
@@ -231,22 +231,8 @@ class FieldMean(FieldQuestion):
 class FieldEvent(FieldQuestion):
     """The probability that one variable is in an interval."""
 
-    is_exact: bool  # whether its values carry no rounding: finite sets
-
     def tally_for(self, terms: Terms) -> FieldTally:
         return EventTally(self, terms)
-
-    def count_inside(self, x: NDArray[np.float64], errors: DrawErrors) -> tuple[int, int]:
-        """How many chains are surely in the interval, and how many may be: a draw is off by less than its error."""
-        low, high = self.target._ends
-        if self.is_exact:
-            inside = (x > low) if math.isinf(high) else (x >= low) & (x <= high)
-            return int(inside.sum()), int(inside.sum())
-        rounding = 2.0**-50 * (abs(low) + (0.0 if math.isinf(high) else abs(high)))
-        error = float(errors.place[self.positions[0]]) + rounding
-        surely = (x > low + error) & (x < high - error)
-        perhaps = (x >= low - error) & (x <= high + error)
-        return int(surely.sum()), int(perhaps.sum())
 
 
 @dataclass(frozen=True)
@@ -288,8 +274,7 @@ class FieldReader(TargetReader):
         position = self.positions([target.label])
         i = int(position[0])
         if isinstance(target, Event):
-            is_exact = self.space.is_finite_at(i)
-            return FieldEvent(position, np.ones(1), self.space, target, "probability", is_exact)
+            return FieldEvent(position, np.ones(1), self.space, target, "probability")
         return FieldQuantile(position, np.ones(1), self.space, target, "quantile", self.space.bounds_at(i))
 
     def _read_statistic(self, statistic: Statistic) -> FieldMean:

@@ -7,8 +7,10 @@ Outside a region, the solution itself is bounded by the largest row of C; so a p
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Iterator
 from functools import cached_property
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +20,11 @@ from scipy.sparse import linalg
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import Query
-from dobrushin._estimate.questions import Question
-from dobrushin._fields.anchor import REMEDY, FieldSpace, supersolve
-from dobrushin._fields.questions import FieldEvent, FieldQuantile
+from dobrushin._fields.anchor import REMEDY, supersolve
+from dobrushin._fields.questions import FieldEvent, FieldQuestion
 from dobrushin._fields.terms import SMALLEST, UNIT, FieldTerms
 from dobrushin._models.near import Numbering
-from dobrushin._shared.arrays import distinct, row_entries
+from dobrushin._shared.arrays import row_entries
 from dobrushin._shared.call import bar
 from dobrushin._shared.running import Running
 from dobrushin._shared.text import rounded_up
@@ -126,36 +127,30 @@ class Solved(NamedTuple):
     off: float
 
 
-def answer_question(system: System, question: Question, outside: Outside) -> Solved | None:
-    """The row of a question; None where Dobrushin's condition fails."""
-    solution = _solve_for(system, int(question.positions[0]), outside, question.is_counted)
-    if solution is None:
+def answer_question(system: System, question: FieldQuestion, outside: Outside) -> Solved | None:
+    """Return the row of a question; None where Dobrushin's condition fails."""
+    i = int(system.part.own(question.positions)[0])
+    x, residual = system.means
+    mean, mean_error = float(x[i]), system.bound(i, residual, outside.mean)
+    if mean_error is None:
         return None
+    if not question.is_counted:
+        pad = mean_error * (1.0 + 4 * UNIT) + abs(mean) * 4 * UNIT
+        return _solved(mean, mean - pad, mean + pad)
+    right = np.zeros(len(x))
+    right[i] = 1.0
+    v, residual = system.solve(right)
+    variance_error = system.bound(i, residual, outside.inverse / float(system.least[i]))
+    if variance_error is None:
+        return None
+    solution = Solution(mean, mean_error, float(v[i]), variance_error)
     if isinstance(question, FieldEvent):
         return _solved(*_probability(question.target._ends, solution))
-    if isinstance(question, FieldQuantile):
-        return _quantile(question.target.level, solution)
-    pad = solution.mean_error * (1.0 + 4 * UNIT) + abs(solution.mean) * 4 * UNIT
-    return _solved(solution.mean, solution.mean - pad, solution.mean + pad)
+    return _quantile(question.target.level, solution)
 
 
 def _solved(value: float, low: float, high: float) -> Solved:
     return Solved(value, low, high, 0.5 * (high - low))
-
-
-def _solve_for(system: System, position: int, outside: Outside, spread: bool) -> Solution | None:
-    i = int(system.part.own(np.array([position]))[0])
-    x, residual = system.means
-    error = system.bound(i, residual, outside.mean)
-    if error is None:
-        return None
-    if not spread:
-        return Solution(float(x[i]), error, 0.0, 0.0)
-    right = np.zeros(len(x))
-    right[i] = 1.0
-    v, rest = system.solve(right)
-    other = system.bound(i, rest, outside.inverse / float(system.least[i]))
-    return None if other is None else Solution(float(x[i]), error, float(v[i]), other)
 
 
 def _probability(ends: tuple[float, float], solution: Solution) -> tuple[float, float, float]:
@@ -194,26 +189,41 @@ def _quantile(level: float, solution: Solution) -> Solved:
 
 
 class Solving(Method):
-    """What both methods share: Gaussian fields, and limits that leave nothing to chance."""
+    """A method for Gaussian fields whose limits leave nothing to chance."""
 
     is_certain: ClassVar[bool] = True
     remedy: ClassVar[str] = REMEDY
+    reason: ClassVar[str]  # of the plan, with a place for the number of variables that were solved
 
     def __init__(self, query: Query, plan: Plan, limits: list[Solved]) -> None:
         super().__init__(query, plan)
         self.limits = limits
 
     @classmethod
-    def require_gaussian(cls, query: Query, choice: Choice) -> None:
-        """Refuse what is not Gaussian, statistics, whose means are not linear, and proofs."""
+    @abstractmethod
+    def solve(cls, query: Query, choice: Choice) -> Iterator[tuple[Solved, int]]:
+        """Yield the row of each question, and the number of variables that were solved for the row."""
+
+    @classmethod
+    def propose(cls, query: Query, choice: Choice) -> Method | None:
+        if choice.best is not None:
+            return choice.best
         if query.proof and choice.by_name:
             raise ArgumentError("method", "'dobrushin' for a proof about a field", query.method)
         if query.proof:
             raise cls.refuse("proofs about fields are about chains.")
-        if not query.space.form.is_gaussian:
+        if not query.space.is_gaussian:
             raise cls.refuse("the field is truncated, or has a likelihood that is not normal.")
         if any(question.name is not None for question in query.questions):
-            raise cls.refuse("statistics are sampled.")
+            raise cls.refuse("statistics are sampled.")  # their means are not linear
+        limits, largest = [], 0
+        with bar(len(query.questions), "solving", "targets") as report:
+            for limit, size in cls.solve(query, choice):
+                limits.append(limit)
+                largest = max(largest, size)
+                if report:
+                    report(len(limits))
+        return cls(query, cls.draft(query, cls.reason.format(largest), 0.0), limits)
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         del sequence, running
@@ -241,94 +251,47 @@ class FieldExact(Solving):
     """The whole field, factorised."""
 
     name: ClassVar[str] = "exact"
+    reason: ClassVar[str] = (
+        "Gaussian and untruncated: a sparse factorisation, its residual bounded by Dobrushin's condition"
+    )
 
     @classmethod
-    def propose(cls, query: Query, choice: Choice) -> Method | None:
-        if choice.best is not None:
-            return choice.best
-        cls.require_gaussian(query, choice)
+    def solve(cls, query: Query, choice: Choice) -> Iterator[tuple[Solved, int]]:
         n = query.model.n_variables
         if n > _LARGEST:
             raise cls.refuse(f"{n} variables are too many to factorise (at most {_LARGEST}).")
         system = System(query.space.form, np.arange(n))
-        limits = []
-        with bar(len(query.questions), "solving", "targets") as report:
-            for question in query.questions:
-                if (limit := answer_question(system, question, Outside(0.0, 0.0))) is None:
-                    short = cls.refuse("Dobrushin's condition, which would bound its error, fails.")
-                    raise query.space.refuse() if choice.by_name else short  # "dobrushin" says which rows fail
-                if not limit.off <= query.tolerance:
-                    raise cls.refuse(f"rounding leaves {limit.off:.2g}, more than {query.tolerance:g}.")
-                limits.append(limit)
-                if report:
-                    report(len(limits))
-        reason = "Gaussian and untruncated: a sparse factorisation, its residual bounded by Dobrushin's condition"
-        return cls(query, cls.draft(query, reason, 0.0), limits)
-
-
-class Surroundings(Protocol):
-    """A Gaussian field of which regions can be solved."""
-
-    rho: float  # bounds the rows of C
-    largest_mean: float  # bounds every |mean|
-
-    def region(self, centres: NDArray[np.int64], radius: int) -> System:
-        """The variables within so many edges of some, factorised."""
-
-
-class Around:
-    """Regions of a field that is there as a whole."""
-
-    def __init__(self, space: FieldSpace) -> None:
-        self.form, self.rho = space.form, space.largest_row
-        self.largest_mean = beyond(space.largest_pull, self.rho)
-
-    def region(self, centres: NDArray[np.int64], radius: int) -> System:
-        """The variables within so many edges of some, factorised."""
-        return System(self.form, ball(self.form, centres, radius))
-
-
-def beyond(size: float, rho: float) -> float:
-    """A bound on every entry of a solution whose right side is at most so large, over the diagonal."""
-    return size / (1.0 - rho) * (1.0 + 32 * UNIT) if rho < 1.0 else math.inf
+        for question in query.questions:
+            if (limit := answer_question(system, question, Outside(0.0, 0.0))) is None:
+                short = cls.refuse("Dobrushin's condition, which would bound its error, fails.")
+                raise query.space.refuse() if choice.by_name else short  # "dobrushin" says which rows fail
+            if not limit.off <= query.tolerance:
+                raise cls.refuse(f"rounding leaves {limit.off:.2g}, more than {query.tolerance:g}.")
+            yield limit, n
 
 
 class FieldLocal(Solving):
     """A factorised region around each target, with a bound on the effect of its boundary."""
 
     name: ClassVar[str] = "local"
+    reason: ClassVar[str] = (
+        "Gaussian: a region of {} variables around each target, the rest bounded by Dobrushin's condition"
+    )
 
     @classmethod
-    def surroundings(cls, query: Query, choice: Choice) -> Surroundings:
-        """Return what regions are taken from."""
-        cls.require_gaussian(query, choice)
-        return Around(query.space)
+    def solve(cls, query: Query, choice: Choice) -> Iterator[tuple[Solved, int]]:
+        del choice
+        if query.space.largest_row >= 1.0:
+            raise cls.refuse(f"the largest row of the influence is {query.space.largest_row:.3g}, not below 1.")
+        return (cls._grow(query, question) for question in query.questions)
 
     @classmethod
-    def propose(cls, query: Query, choice: Choice) -> Method | None:
-        if choice.best is not None:
-            return choice.best
-        surroundings = cls.surroundings(query, choice)
-        if surroundings.rho >= 1.0:
-            raise cls.refuse(f"the largest row of the influence is {surroundings.rho:.3g}, not below 1.")
-        limits, largest = [], 0
-        with bar(len(query.questions), "solving", "targets") as report:
-            for question in query.questions:
-                limit, size = cls._grow(query, question, surroundings)
-                limits.append(limit)
-                largest = max(largest, size)
-                if report:
-                    report(len(limits))
-        what = f"a region of {largest} variables around each target"
-        reason = f"Gaussian: {what}, the rest bounded by Dobrushin's condition"
-        return cls(query, cls.draft(query, reason, 0.0), limits)
-
-    @classmethod
-    def _grow(cls, query: Query, question: Question, surroundings: Surroundings) -> tuple[Solved, int]:
+    def _grow(cls, query: Query, question: FieldQuestion) -> tuple[Solved, int]:
+        space = query.space
         radius, size = _FIRST_RADIUS, 0
-        outside = Outside(surroundings.largest_mean, beyond(1.0, surroundings.rho))
+        outside = Outside(beyond(space.largest_pull, space.largest_row), beyond(1.0, space.largest_row))
         while True:
-            system = surroundings.region(question.positions, radius)
+            system = System(*space.around(question.positions, radius))
             if system.part.size == size:  # the whole component
                 raise cls.refuse(f"rounding leaves more than {query.tolerance:g}.")
             size = system.part.size
@@ -340,16 +303,6 @@ class FieldLocal(Solving):
             radius += max(2, radius // 2)
 
 
-def ball(form: FieldTerms, centres: NDArray[np.int64], radius: int) -> NDArray[np.int64]:
-    """The variables within so many edges of some, increasing; nothing else of the field is looked at."""
-    matrix = form.couplings
-    known = shell = np.unique(centres)
-    for _ in range(radius):
-        first = matrix.indptr[shell].astype(np.int64)
-        _, entry = row_entries(first, matrix.indptr[shell + 1] - first)
-        near = distinct(matrix.indices[entry].astype(np.int64), form.n_variables)
-        shell = near[~Numbering(form.n_variables, known).holds(near)]
-        if not len(shell):
-            break
-        known = np.sort(np.concatenate([known, shell]))
-    return known
+def beyond(size: float, rho: float) -> float:
+    """Bound every entry of a solution whose right side is at most `size`, over the diagonal; rows of C are below 1."""
+    return size / (1.0 - rho) * (1.0 + 32 * UNIT)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dobrushin._diagnose import Diagnosis, diagnose
-from dobrushin._fields.anchor import Anchor, FieldSpace, ScaledRows, space_of
+from dobrushin._fields.anchor import FieldSpace, space_of
 from dobrushin._fields.certificate import certify
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.terms import UNIT
@@ -68,20 +68,19 @@ class _Search:
 
     def __init__(self, field: GaussianField, targets: Any, weights: Any) -> None:
         self.space: FieldSpace = space_of(field)
-        self.anchor: Anchor = self.space.anchor
         self.objective = read_objective(self.space.known, targets, weights)
         own = self.objective.weights
         positions = self.objective.positions
         if self.objective.is_set:
             own = self.space.tilt[positions]
-        scaled = own * self.anchor.unit[positions] * (1.0 + 4 * UNIT)
+        scaled = own * self.space.anchor.unit[positions] * (1.0 + 4 * UNIT)
         self.weights = dict(zip([field.labels[i] for i in positions.tolist()], scaled.tolist(), strict=True))
-        rows = ScaledRows(self.space, self.anchor).rows(np.arange(field.n_variables))
+        rows = self.space.rows.rows(np.arange(field.n_variables))
         self.influence = Influence._make(rows, field.n_variables, field.labels, None)
 
     def certify(self, result: ScanResult) -> ScanResult:
         """The scan of a result, with the certificate of the field."""
-        return ScanResult(result.scan, certify(self.space, result.scan, self.objective, self.anchor))
+        return ScanResult(result.scan, certify(self.space.anchor, result.scan, self.objective))
 
 
 @version_for(optimize_scan, GaussianField)
@@ -183,6 +182,6 @@ def _shares(space: FieldSpace) -> dict[int, float]:
     near = _CLOSE / np.sqrt(space.form.diagonal)
     shares = {}
     for sweeps in _SWEEPS:
-        bounds = certify(space, Scan.systematic(n, n * sweeps), everything, space.anchor).per_variable
+        bounds = certify(space.anchor, Scan.systematic(n, n * sweeps), everything).per_variable
         shares[sweeps] = float((bounds <= near).mean())
     return shares
