@@ -129,6 +129,35 @@ def test_names_of_variables_and_states(network, tmp_path):
         assert message in error
 
 
+def test_joint_targets_and_those_of_fields(network, tmp_path):
+    """As everywhere, a name that contains a sign is itself, if the model has it."""
+    code, out, _ = call("estimate", network, "--target", "rain & grass", "--target", "rain", "--json")
+    rows = json.loads(out)["rows"]
+    assert (code, len(rows)) == (0, 8)
+    assert (rows[5]["target"], rows[5]["state"]) == (["rain", "grass"], ["yes", "wet"])
+    assert rows[5]["mean"] == pytest.approx(0.14)
+    assert "Got 'snow'" in call("estimate", network, "--target", "rain & snow")[2]
+    assert "Got 'rain & grass'" in call("certify", network, "--target", "rain & grass")[2]
+    db.write(db.Ising({("a", "b"): 0.5, ("b", "a & b"): 0.5}), tmp_path / "named.npz")
+    for label, is_joint in (("a & b", False), ("b & a", True)):
+        found = json.loads(call("estimate", tmp_path / "named.npz", "--target", label, "--json")[1])["rows"]
+        assert isinstance(found[0]["target"], list) is is_joint
+    db.write(db.GaussianField([[2.0, 0.5], [0.5, 2.0]], labels=["a", "b"]), tmp_path / "field.npz")
+    words = ("estimate", tmp_path / "field.npz", "--tolerance", 0.1, "--json", "--target")
+    rows = json.loads(call(*words, "a>0.5, b@0.9, a")[1])["rows"]
+    assert [row["target"] for row in rows] == ["a > 0.5", "0.9 quantile of b", "a"]
+    assert "must be means, Exceeds" in call(*words, "a & b")[2]
+    assert "label>number or label@level" in call(*words, "a>x")[2]
+
+
+def test_marginals_beside_likelihoods(network, tmp_path):
+    output = tmp_path / "soft.mar"
+    assert call("estimate", network, "--evidence", "rain=yes:0.7/no:0.2", "--output", output)[0] == 0
+    rain, grass = db.io.read_marginals(output)
+    assert rain.tolist() == pytest.approx([0.16 / 0.3, 0.14 / 0.3])
+    assert grass.sum() == pytest.approx(1)
+
+
 def test_proofs_with_likelihoods_and_files_that_cannot_be_compared(network, tmp_path):
     proof, given = tmp_path / "soft.proof", tmp_path / "given.npz"
     ask = ("estimate", network, "--target", "grass", "--proof", proof, "--evidence")
@@ -496,7 +525,7 @@ def test_what_cannot_be_written_is_found_before_the_work(words, grid, tmp_path, 
         "fit",
     ):
         monkeypatch.setattr(db, name, work)
-    monkeypatch.setattr("dobrushin.cli.reproduce.run_experiment", work)
+    monkeypatch.setattr("dobrushin.experiments.catalog.run", work)
     code, out, error = call(*(word.format(**places) for word in words))
     assert (code in (1, 2), out) == (True, "")
     assert one_sentence(error), error

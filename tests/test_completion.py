@@ -37,13 +37,10 @@ def offer(function, line, incomplete):
 def test_values_of_options_are_those_that_there_are():
     assert set(completion.METHODS) == {"auto", *METHODS}
     assert set(completion.INFLUENCES) == set(INFLUENCES)
-    assert completion.complete_method("") == list(completion.METHODS)
-    assert completion.complete_method("co") == ["coalescence"]
-    assert completion.complete_scan("d") == ["dogs"]
-    assert completion.complete_influence("p") == ["paper"]
+    assert completion.one_of(completion.METHODS)("") == list(completion.METHODS)
+    assert completion.one_of(completion.METHODS)("co") == ["coalescence"]
+    assert completion.one_of(completion.SCANS)("d") == ["dogs"]
     assert completion.complete_experiment("") == ["all", *EXPERIMENTS]
-    assert completion.complete_gradient("e") == ["exact"]
-    assert completion.complete_gradient_scan("d") == ["dogs"]
     model, data = db.Ising({(0, 1): 0.1}), [[1, 1], [-1, 1], [1, -1]]
     for method in completion.GRADIENTS:
         db.fit(model, data, method=method, iterations=1, seed=1)

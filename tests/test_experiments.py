@@ -4,6 +4,7 @@ import copy
 import json
 import os
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from pickle import PicklingError
 
@@ -11,16 +12,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dobrushin.cli import reproduce
 from dobrushin.cli.app import app
 from dobrushin.errors import WorkerError
 from dobrushin.experiments import beyond, catalog, disease_mapping, ising_tv, loose_bounds, marginal, mle, wall_clock
-from dobrushin.experiments.catalog import Finding, Outcome
+from dobrushin.experiments.catalog import Finding, MissingData, Outcome, Part, Store
 from dobrushin.experiments.scans import METHODS
-from dobrushin.experiments.store import MissingData, Part, Setting, Store
 from executors import deadly_part, fails, squares
 
-QUICK = Setting(quick=True)
+QUICK = Store(quick=True)
 
 
 def call(*words):
@@ -48,7 +47,7 @@ def rerun(name, module, folder):
     assert all(1000 < (here / picture).stat().st_size < 200_000 for picture in pictures)
     assert (here / "findings.csv").read_text().count("\n") > len(found["findings"])
 
-    return module.compute(Store(QUICK, here, say=refuse)), found["findings"]
+    return module.compute(replace(QUICK, folder=here, say=refuse)), found["findings"]
 
 
 def holds(module, data):
@@ -75,10 +74,10 @@ def test_ising_tv(tmp_path):
 
 @pytest.mark.slow
 def test_replicates_are_the_same_over_processes(tmp_path):
-    plain = ising_tv.compute(Store(QUICK))
+    plain = ising_tv.compute(QUICK)
     code, _, _ = call("reproduce", "ising-tv", "--quick", "--out", tmp_path, "--workers", 2, "--quiet")
     assert code == 0
-    split = ising_tv.compute(Store(QUICK, tmp_path / "ising-tv-quick", say=refuse))
+    split = ising_tv.compute(replace(QUICK, folder=tmp_path / "ising-tv-quick", say=refuse))
     for one, other in zip(plain, split, strict=True):
         for bound, arrays in one.items():
             for name, array in arrays.items():
@@ -90,9 +89,9 @@ def test_parts_that_finished_before_a_worker_died_are_kept(tmp_path, monkeypatch
     states = np.ones((2, 1))
     parts = [Part("first", squares, (3,)), Part("second", deadly_part, (states,))]
     with ProcessPoolExecutor(1) as pool, pytest.raises(WorkerError, match="1 of 2 parts had finished"):
-        Store(QUICK, tmp_path, executor=pool).parts(parts)
+        replace(QUICK, folder=tmp_path, executor=pool).parts(parts)
     said = []
-    found = Store(QUICK, tmp_path, say=said.append).parts(parts)
+    found = replace(QUICK, folder=tmp_path, say=said.append).parts(parts)
     assert said == ["second"]
     assert found[0]["values"].tolist() == [0, 1, 4]
 
@@ -100,10 +99,10 @@ def test_parts_that_finished_before_a_worker_died_are_kept(tmp_path, monkeypatch
 def test_parts_that_finish_after_another_failed_are_kept(tmp_path):
     parts = [Part("first", fails, (1,)), Part("second", squares, (3,))]
     with ThreadPoolExecutor(2) as pool, pytest.raises(ZeroDivisionError):
-        Store(QUICK, tmp_path, executor=pool).parts(parts)
+        replace(QUICK, folder=tmp_path, executor=pool).parts(parts)
     assert (tmp_path / "parts" / "second.npz").exists()
     with ProcessPoolExecutor(1) as pool, pytest.raises((PicklingError, AttributeError), match="lambda"):
-        Store(QUICK, executor=pool).parts([Part("third", lambda: {"values": 1})])
+        replace(QUICK, executor=pool).parts([Part("third", lambda: {"values": 1})])
 
 
 @pytest.mark.slow
@@ -223,18 +222,18 @@ def test_a_run_goes_on_where_it_was_interrupted(tmp_path):
             raise KeyboardInterrupt
         return {"value": [k]}
 
-    store = Store(QUICK, tmp_path)
+    store = replace(QUICK, folder=tmp_path)
     store.part("one", compute, 1)
     with pytest.raises(KeyboardInterrupt):
         store.part("two", compute, 2, True)
     assert [path.name for path in (tmp_path / "parts").iterdir()] == ["one.npz"]
-    again = Store(QUICK, tmp_path)
+    again = replace(QUICK, folder=tmp_path)
     assert again.part("one", compute, 1)["value"].tolist() == [1]
     assert again.part("two", compute, 2)["value"].tolist() == [2]
     assert calls == [1, 2, 2]
     # Another seed, other sizes, a damaged file: computed again.
-    Store(Setting(quick=True, seed=1), tmp_path).part("one", compute, 1)
-    Store(QUICK, tmp_path).part("one", compute, 1, chains=7)
+    Store(quick=True, seed=1, folder=tmp_path).part("one", compute, 1)
+    replace(QUICK, folder=tmp_path).part("one", compute, 1, chains=7)
     (tmp_path / "parts" / "two.npz").write_bytes((tmp_path / "parts" / "two.npz").read_bytes()[:50])
     again.part("two", compute, 2)
     assert calls == [1, 2, 2, 1, 1, 2]
@@ -273,13 +272,12 @@ class Stub:
 def stubs(monkeypatch):
     """Replace all experiments."""
 
-    def replace(**stubs):
-        entries = {name: catalog.Experiment(name, "a stub", "Sec. 0") for name in stubs}
-        for module in (catalog, reproduce):
-            monkeypatch.setattr(module, "EXPERIMENTS", entries)
+    def put(**stubs):
+        entries = {name: catalog.Experiment("a stub", "Sec. 0") for name in stubs}
+        monkeypatch.setattr(catalog, "EXPERIMENTS", entries)
         monkeypatch.setattr(catalog, "load", stubs.__getitem__)
 
-    return replace
+    return put
 
 
 def test_exit_codes_and_tables(stubs, tmp_path):
@@ -350,7 +348,7 @@ def test_disease_mapping_without_nuts(tmp_path, monkeypatch):
     (tmp_path / "nc_adjacency.csv").write_text(f"county,neighbour\n{pairs}")
     monkeypatch.setattr(disease_mapping, "DIMENSIONS", 12)
     monkeypatch.setattr(disease_mapping, "find_spec", lambda _: None)
-    found = catalog.run("disease-mapping", Setting(quick=True, data=tmp_path), tmp_path / "out")
+    found = catalog.run("disease-mapping", Store(quick=True, data=tmp_path, folder=tmp_path / "out"))
     assert found.holds
     missing = next(finding for finding in found.findings if "NUTS" in finding.what)
     assert (missing.verdict, "dobrushin[nuts]" in missing.why) == ("differs", True)
@@ -358,4 +356,4 @@ def test_disease_mapping_without_nuts(tmp_path, monkeypatch):
     assert len(table) == 9
     assert table[4].startswith("county 3,12,")
     with pytest.raises(MissingData, match=r"nc_sids\.csv"):
-        disease_mapping.read_counties(tmp_path / "out")
+        disease_mapping.read_counties(Store(data=tmp_path / "out"))

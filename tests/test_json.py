@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import dobrushin as db
@@ -25,6 +26,7 @@ VERBS = {
     "plan of chains": ["estimate", "{model}", "--plan", "--method", "dobrushin", "--tolerance", "0.1"],
     "estimate": ["estimate", "{model}", "--target", "rain", "--evidence", "wet=yes"],
     "verify": ["verify", "{proof}"],
+    "convert": ["convert", "{model}", "{folder}/converted.uai"],
     "experiments": ["reproduce"],
 }
 
@@ -64,7 +66,12 @@ def files(tmp_path_factory):
     db.write(model, folder / "model.npz")
     db.estimate(model, ["rain"]).write_proof(folder / "answer.proof")
     np.save(folder / "data.npy", np.array([[1, 1], [-1, -1], [1, 1], [1, -1]]))
-    return {"model": folder / "model.npz", "data": folder / "data.npy", "proof": folder / "answer.proof"}
+    return {
+        "model": folder / "model.npz",
+        "data": folder / "data.npy",
+        "proof": folder / "answer.proof",
+        "folder": folder,
+    }
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -92,4 +99,9 @@ def test_the_check_sees_types():
     assert not allows("number", True)
     assert not allows("boolean", 1)
     assert not allows("string", None)
-    assert set(documented()) >= {"estimate", "inspect", "verify", "reproduce"}
+    assert set(documented()) >= {"estimate", "inspect", "verify", "reproduce", "warmup"}
+
+
+def test_every_verb_has_the_option():
+    for name, command in typer.main.get_command(app).commands.items():
+        assert "--json" in {word for parameter in command.params for word in parameter.opts}, name

@@ -275,13 +275,12 @@ def test_a_process_that_was_forked_shows_nothing():
 
 
 def test_verbose_commands_tell_logs_and_programs_are_not_told():
-    from dobrushin.cli.app import _progress
+    from dobrushin.cli.output import Output
 
-    assert _progress("estimate", False, {}) is None
-    assert _progress("estimate", True, {}) is True
-    assert _progress("estimate", True, {"as_json": True}) is False
-    assert _progress("sample", False, {"quiet": True}) is False
-    assert _progress("reproduce", True, {}) is False
+    assert Output(False, False).shows_progress(False) is None
+    assert Output(False, False).shows_progress(True) is True
+    assert Output(True, False).shows_progress(True) is False
+    assert Output(False, True).shows_progress(False) is False
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ PIL = pytest.importorskip("PIL.Image", reason="the extra vision is not installed
 from dobrushin import vision  # noqa: E402
 from dobrushin.errors import ArgumentError, FormatError, WorkerError  # noqa: E402
 from dobrushin.experiments import segmentation  # noqa: E402
-from dobrushin.experiments.store import MissingData, Setting, Store  # noqa: E402
+from dobrushin.experiments.catalog import MissingData, Store  # noqa: E402
 from dobrushin.vision.patches import HUES  # noqa: E402
 from dobrushin.vision.plsa import fit_aspects  # noqa: E402
 
@@ -523,7 +523,7 @@ def test_the_archive_of_microsoft_is_converted(tmp_path):
 def test_the_experiment_says_what_is_missing(tmp_path):
     for data in (None, tmp_path):
         with pytest.raises(MissingData) as caught:
-            segmentation.compute(Store(Setting(quick=True, data=data)))
+            segmentation.compute(Store(quick=True, data=data))
         assert "give --data FOLDER" in one_sentence(caught)
     assert str(tmp_path) in str(caught.value)
 
@@ -545,12 +545,12 @@ def write_many(folder, count=30):
 @pytest.mark.slow
 def test_splits_of_the_experiment(tmp_path):
     write_many(tmp_path / "msrc")
-    assert segmentation.find_images(tmp_path) == tmp_path / "msrc"
+    assert segmentation.find_images(Store(data=tmp_path)) == tmp_path / "msrc"
     pictures = segmentation.Pictures(tmp_path / "msrc", None, (30, 20, 5))
-    seed = Setting(quick=True).seed_of(0, 0)
+    seed = Store(quick=True).seed_of(0, 0)
     first = segmentation.measure_split(pictures, seed)
     again = segmentation.measure_split(pictures, seed)
-    other = segmentation.measure_split(pictures, Setting(quick=True).seed_of(0, 1))
+    other = segmentation.measure_split(pictures, Store(quick=True).seed_of(0, 1))
     assert len(first["test"]) == 3
     assert np.array_equal(first["inside"], again["inside"])
     assert not np.array_equal(first["test"], other["test"])
@@ -564,7 +564,7 @@ def test_splits_of_the_experiment(tmp_path):
     assert found["estimate, labels"][0] > 60
     example = segmentation.make_example(pictures, seed)
     assert example["truth"].shape == example["DoGS"].shape
-    arrays = Store(Setting(quick=True)).part
+    arrays = Store(quick=True).part
     data = {
         "runs": [[arrays("first", lambda: first), arrays("other", lambda: other)]],
         "selection": arrays("selection", segmentation.measure_selection),
@@ -592,7 +592,7 @@ def test_splits_of_the_experiment(tmp_path):
 
 @pytest.mark.skipif(not DATA, reason="DOBRUSHIN_DATA, the folder of real files, is not set")
 def test_real_images():
-    folder = segmentation.find_images(Path(DATA))
+    folder = segmentation.find_images(Store(data=Path(DATA)))
     some = vision.read_folder(folder, most=24)
     assert len(some) == 24
     assert len(some.classes) == 9

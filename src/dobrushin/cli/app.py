@@ -1,429 +1,418 @@
-"""The verbs and their options; what they do is imported when they run, so that help is immediate."""
+"""The verbs: what each prints and writes, and its exit code. Libraries are loaded when a verb runs."""
 
 from __future__ import annotations
 
-import functools
-import inspect as inspection
-from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, cast
 
 import typer
+from rich.text import Text
 
-from dobrushin._shared.call import watch
-from dobrushin._shared.environment import VERSION
-from dobrushin._shared.text import in_full
+import dobrushin as db
+from dobrushin._shared.call import stage
+from dobrushin._shared.environment import require
+from dobrushin._shared.text import printable, rounded_up
 from dobrushin.cli import completion
-from dobrushin.cli.guard import run_verb
-from dobrushin.cli.output import Output, decisions_shown
-from dobrushin.cli.source import ScanChoice, Source
-from dobrushin.io.formats import extensions
-
-app = typer.Typer(
-    help="Gibbs sampling with error bars that can be trusted.\n\n"
-    "Exit codes: 0 certified, 1 error, 2 usage, 3 no certificate.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+from dobrushin.cli import options as opt
+from dobrushin.cli.estimate import estimate
+from dobrushin.cli.output import (
+    CERTIFIED,
+    FAILED,
+    NO_CERTIFICATE,
+    Output,
+    Usage,
+    check_file,
+    check_model,
+    check_plot,
+    table,
+    write_table,
 )
+from dobrushin.cli.reproduce import reproduce
+from dobrushin.cli.source import read_given, read_model, read_scan, read_targets
+from dobrushin.typing import InfluenceMethod
 
-_FILE = f"A model file: {extensions()}; .gz too."
-Model = Annotated[Path, typer.Argument(help=_FILE)]
-MaybeModel = Annotated[Path | None, typer.Argument(help=_FILE, show_default=False)]
-Target = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Variables of interest, as in 3,7. Can be repeated. Default: all.",
-        autocompletion=completion.complete_target,
-    ),
-]
-Evidence = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Observed variables, as in smoke=yes,xray=no or 5=1; likelihoods, as in xray=yes:0.7/no:0.2; or a UAI "
-        "evidence file.",
-        autocompletion=completion.complete_evidence,
-    ),
-]
-Beta = Annotated[float | None, typer.Option(help="Inverse temperature of files that hold energies.")]
-Seed = Annotated[int | None, typer.Option(help="Seed of the random draws, to repeat a run.", min=0)]
-Steps = Annotated[int | None, typer.Option(help="Length of the scan. Default: 100 sweeps.", min=1)]
-ScanName = Annotated[
-    str,
-    typer.Option(
-        help="systematic, uniform, greedy, dogs, or a file with a scan.", autocompletion=completion.complete_scan
-    ),
-]
-Confidence = Annotated[float, typer.Option(help="Probability that all bounds hold at once.")]
-Time = Annotated[
-    float | None, typer.Option(help="Seconds after which to stop and print the result so far; Ctrl-C does that too.")
-]
-Checkpoint = Annotated[Path | None, typer.Option(help="Save the state here, and resume from it.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions to the error stream.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+__all__ = ["app", "estimate", "reproduce"]
+app = opt.app
+# Length of the scans that optimize compares, if none is given.
+_SWEEPS = 20
 
 
-def _say_version(is_asked: bool) -> None:
-    """Print which release this is, and end."""
-    if is_asked:
-        typer.echo(f"dobrushin {VERSION}")
-        raise typer.Exit()
-
-
-Version = Annotated[
-    bool, typer.Option("--version", help="Show the version and exit.", callback=_say_version, is_eager=True)
-]
-
-
-@app.callback()
-def top(version: Version = False) -> None:
-    """Gibbs sampling with error bars that can be trusted.
-
-    Exit codes: 0 certified, 1 error, 2 usage, 3 no certificate.
-    """
-
-
-def _verb(example: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Make a function a verb: it returns the exit code, and its errors become one sentence.
-
-    Every verb has the option --verbose.
-    """
-
-    def register(function: Callable[..., int]) -> Callable[..., int]:
-        @functools.wraps(function)
-        def command(*args: Any, verbose: bool = False, **kwargs: Any) -> None:
-            with decisions_shown(verbose), watch(_progress(function.__name__, verbose, kwargs)):
-                code = run_verb(lambda: function(*args, **kwargs), lambda: _options(function.__name__))
-            raise typer.Exit(code)
-
-        signature = inspection.signature(function, eval_str=True)
-        for parameter in signature.parameters.values():
-            _read_number_here(parameter.annotation)
-            _name_value(parameter)
-        kind = inspection.Parameter.KEYWORD_ONLY
-        verbosity = inspection.Parameter("verbose", kind, default=False, annotation=Verbose)
-        own: Any = command
-        own.__signature__ = signature.replace(parameters=[*signature.parameters.values(), verbosity])
-        own.__annotations__ = {**function.__annotations__, "verbose": Verbose}
-        app.command(epilog=f"Example: dobrushin {example}")(command)
-        return function
-
-    return register
-
-
-def _name_value(parameter: inspection.Parameter) -> None:
-    """Name the value of an option in help by a word, not by a type of Python: MODEL, PATH, EVIDENCE."""
-    kind, *details = get_args(parameter.annotation) or (None,)
-    kinds = {kind, *get_args(kind)}
-    for detail in details:
-        if detail.metavar is None and bool not in kinds:
-            is_path = Path in kinds and isinstance(detail, typer.models.OptionInfo)
-            detail.metavar = "PATH" if is_path else parameter.name.upper()
-
-
-def _read_number_here(annotation: Any) -> None:
-    """Let the option that an annotation describes, if it takes a number, be read here."""
-    kind, *details = get_args(annotation) or (None,)
-    kinds = {kind, *get_args(kind)} & {int, float}
-    for option in details:
-        if kinds and option.parser is None:
-            option.parser = partial(_read_number, is_whole=int in kinds, least=option.min)
-            option.metavar = "INTEGER" if int in kinds else "NUMBER"
-            option.min = None
-
-
-def _read_number(text: Any, is_whole: bool, least: float | None) -> float:
-    """Read a number; raise an error of usage where the text is no number, or too small.
-
-    Examples
-    --------
-    >>> _read_number("1e6", True, 1), _read_number("0.01", False, None)
-    (1000000, 0.01)
-    """
-    found: float | None = None
-    with suppress(ValueError, OverflowError):
-        found = _whole(text) if is_whole else float(text)
-    if found is None or (least is not None and not found >= least):
-        what = "a whole number" if is_whole else "a number"
-        bound = "" if least is None else f" of at least {in_full(least)}"
-        raise typer.BadParameter(f"it must be {what}{bound}. Got {str(text)!r}.")
-    return found
-
-
-def _whole(text: Any) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
-        number = float(text)
-        return int(number) if number.is_integer() else None
-
-
-def _progress(verb: str, verbose: bool, options: dict[str, Any]) -> bool | None:
-    """Return whether to show progress: never with --json or --quiet, also in logs with --verbose."""
-    says_it_itself = verb == "reproduce"
-    if says_it_itself or options.get("as_json") or options.get("quiet"):
-        return False
-    return True if verbose else None
-
-
-def _options(verb: str) -> dict[str, str]:
-    """How the parameters of a verb are written on the command line: --tolerance, MODEL."""
-    parameters = typer.main.get_command(app).commands[verb].params  # type: ignore[attr-defined]
-    return {p.name: p.opts[0] if p.opts[0].startswith("-") else p.opts[0].upper() for p in parameters}
-
-
-@_verb("estimate model.uai --target 3,7 --tolerance 0.01 --evidence 5=1")
-def estimate(
-    model: MaybeModel = None,
-    target: Target = None,
-    tolerance: Annotated[float, typer.Option(help="Largest allowed half-width of an interval.")] = 0.01,
-    confidence: Confidence = 0.99,
-    evidence: Evidence = None,
-    method: Annotated[
-        str,
-        typer.Option(
-            help="auto, exact, local, dobrushin, parts, coalescence or uncertified.",
-            autocompletion=completion.complete_method,
-        ),
-    ] = "auto",
-    seed: Seed = None,
-    budget: Annotated[float | None, typer.Option(help="Largest number of Gibbs updates to spend.")] = None,
-    time_limit: Time = None,
-    checkpoint: Checkpoint = None,
-    memory_limit: Annotated[
-        str | None, typer.Option(help="Memory limit for exact sums, as in 2GiB. Default: what is free.")
-    ] = None,
-    beta: Beta = None,
-    report: Annotated[Path | None, typer.Option(help="Write an interactive page (.html).")] = None,
-    output: Annotated[Path | None, typer.Option(help="Write the answer to a .json, .csv or .mar file.")] = None,
-    proof: Annotated[Path | None, typer.Option(help="Write a proof that `dobrushin verify` checks.")] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be done.")] = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> int:
-    """Estimate marginals with guaranteed intervals. Without a model: a built-in example."""
-    from dobrushin import RunOptions
-    from dobrushin.cli.estimate import run, show_plan
-    from dobrushin.experiments.scans import paper_ising
-
-    source = Source(model, evidence or (), beta, lambda: paper_ising(1000, 1000, fields=False))
-    query: dict[str, Any] = {"tolerance": tolerance, "confidence": confidence, "method": method, "budget": budget}
-    query["run"] = RunOptions(memory_limit=memory_limit, checkpoint=checkpoint)
-    if plan:
-        return show_plan(source, target or [], query, Output(as_json, quiet))
-    query |= {"seed": seed, "time_limit": time_limit}
-    return run(source, target or [], query, (report, output, proof), Output(as_json, quiet))
-
-
-@_verb("verify answer.proof model.uai")
+@opt.verb("verify answer.proof model.uai")
 def verify(
-    proof: Annotated[Path, typer.Argument(help="What `estimate --proof` wrote.")],
+    proof: Annotated[Path, typer.Argument(help="What `estimate --proof` wrote.", metavar="PROOF")],
     model: Annotated[
-        Path | None, typer.Argument(help="A model file (.uai, .bif, .npz or a folder) to compare the factors with.")
+        Path | None,
+        typer.Argument(
+            help="A model file (.uai, .bif, .npz or a folder) to compare the factors with.", metavar="MODEL"
+        ),
     ] = None,
-    replay: Annotated[str | None, typer.Option(help="all, or how many blocks of chains to draw again.")] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds that the check may take, by its own estimate.")] = 60.0,
-    memory_limit: Annotated[float, typer.Option(help="Bytes that the check may take.")] = 2.0**30,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    replay: Annotated[str | None, opt.word("REPLAY", "all, or how many blocks of chains to draw again.")] = None,
+    time_limit: Annotated[float, opt.number("Seconds that the check may take, by its own estimate.")] = 60.0,
+    memory_limit: Annotated[float, opt.number("Bytes that the check may take.")] = 2.0**30,
+    *,
+    out: Output,
 ) -> int:
     """Check a proof, without the library that wrote it.
 
     Exit code 3: something is believed, such as chains that were not drawn again. 4: the proof was not checked, or not
     compared with the model file.
     """
-    from dobrushin.cli import verbs
+    if replay is not None and replay != "all" and not (replay.isdecimal() and int(replay) > 0):
+        raise Usage(f"--replay must be 'all' or how many blocks. Got {replay!r}.")
+    blocks = replay if replay in (None, "all") else int(replay)
+    with stage("checking the proof"):
+        verdict = db.verify_proof(proof, model, blocks, time_limit, memory_limit)
+    about = {"verdict": verdict.verdict, "reason": verdict.reason, "claim": list(verdict.claim)}
+    about |= {"checked": list(verdict.checked), "assumed": list(verdict.assumptions)}
+    out.show("verify", about, lambda: Text(str(verdict)))
+    return verdict.exit_code
 
-    return verbs.verify(proof, model, replay, (time_limit, memory_limit), Output(as_json, quiet))
 
-
-@_verb("inspect model.uai --evidence model.uai.evid")
-def inspect(
-    model: Model, evidence: Evidence = None, beta: Beta = None, as_json: Json = False, quiet: Quiet = False
-) -> int:
+@opt.verb("inspect model.uai --evidence model.uai.evid")
+def inspect(model: opt.Model, evidence: opt.Evidence = None, beta: opt.Beta = None, *, out: Output) -> int:
     """Say what can be certified about a model, at what cost, and what to try."""
-    from dobrushin.cli import verbs
+    given = read_given(model, evidence, beta)
+    diagnosis = db.diagnose(given)
+    out.show("inspect", {"fingerprint": given.fingerprint, **diagnosis.to_dict()}, lambda: Text(str(diagnosis)))
+    return CERTIFIED
 
-    return verbs.inspect(Source(model, evidence or (), beta), Output(as_json, quiet))
 
-
-@_verb("influence model.uai --top 5")
+@opt.verb("influence model.uai --top 5")
 def influence(
-    model: Model,
-    method: Annotated[
-        str, typer.Option(help="best, paper or exact.", autocompletion=completion.complete_influence)
-    ] = "best",
-    top: Annotated[int, typer.Option(help="How many of the strongest variables to list.", min=1)] = 10,
-    evidence: Evidence = None,
-    beta: Beta = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    model: opt.Model,
+    method: Annotated[str, opt.word("METHOD", "best, paper or exact.", completion.INFLUENCES)] = "best",
+    top: Annotated[int, opt.whole("How many of the strongest variables to list.")] = 10,
+    evidence: opt.Evidence = None,
+    beta: opt.Beta = None,
+    *,
+    out: Output,
 ) -> int:
     """Bound how much the variables of a model move each other."""
-    from dobrushin.cli import verbs
+    import numpy as np
 
-    return verbs.influence(Source(model, evidence or (), beta), method, top, Output(as_json, quiet))
+    given = read_given(model, evidence, beta)
+    bound = db.influence(given, method=cast(InfluenceMethod, method))
+    sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
+    strongest = np.argsort(-sums, kind="stable")[:top].tolist()
+    about: dict[str, Any] = {
+        "rows": bound.norm(np.inf),
+        "columns": bound.norm(1),
+        "spectral_radius": bound.spectral_radius(),
+        "satisfies_dobrushin": bool(bound.satisfies_dobrushin),
+        "entries": bound.theorems,
+        "strongest": [{"variable": given.labels[i], "row_sum": sums[i]} for i in strongest],
+    }
+    holds = "holds" if bound.satisfies_dobrushin else "fails"
+    title = (
+        f"Influence of {given!r}: Dobrushin's condition {holds}\n"
+        f"rows {rounded_up(about['rows'], 4)}, columns {rounded_up(about['columns'], 4)}, "
+        f"spectral radius {about['spectral_radius']:.4g}"
+    )
+    rows = [
+        [str(given.labels[i]), rounded_up(sums[i], 4), rounded_up(bound.caps[i], 4), str(len(given.neighbors(i)))]
+        for i in strongest
+    ]
+    out.show("influence", about, lambda: table(title, ("variable", "all others", "cap", "neighbours"), rows))
+    return CERTIFIED
 
 
-@_verb("certify model.uai --scan systematic --steps 2000 --target 0")
+@opt.verb("certify model.uai --scan systematic --steps 2000 --target 0")
 def certify(
-    model: Model,
-    scan: ScanName = "systematic",
-    steps: Steps = None,
-    target: Target = None,
-    evidence: Evidence = None,
+    model: opt.Model,
+    scan: opt.ScanName = "systematic",
+    steps: opt.Steps = None,
+    target: opt.Target = None,
+    evidence: opt.Evidence = None,
     coalescence: Annotated[bool, typer.Option("--coalescence", help="By simulation: works for strong models.")] = False,
-    runs: Annotated[int, typer.Option(help="Simulated runs.", min=1)] = 10_000,
-    confidence: Confidence = 0.999,
-    seed: Seed = None,
-    time_limit: Time = None,
-    checkpoint: Checkpoint = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the bound against the steps.")] = None,
-    beta: Beta = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    runs: Annotated[int, opt.whole("Simulated runs.")] = 10_000,
+    confidence: opt.Confidence = 0.999,
+    seed: opt.Seed = None,
+    time_limit: opt.Time = None,
+    checkpoint: opt.Checkpoint = None,
+    plot: Annotated[Path | None, opt.file("Draw the bound against the steps.")] = None,
+    beta: opt.Beta = None,
+    *,
+    out: Output,
 ) -> int:
     """Bound how far Gibbs sampling with a scan is from the truth, before sampling."""
-    from dobrushin import RunOptions
-    from dobrushin.cli import verbs
-
-    simulation: dict[str, Any] | None = None
+    check_plot("--plot", plot)
+    given = read_given(model, evidence, beta)
+    targets = read_targets(given, target)
+    order = read_scan(scan, given, targets, steps)
+    bound: Any
+    about: dict[str, Any]
     if coalescence:
-        run = RunOptions(checkpoint=checkpoint)
-        simulation = {"confidence": confidence, "runs": runs, "seed": seed, "time_limit": time_limit, "run": run}
-    source, out = Source(model, evidence or (), beta), Output(as_json, quiet)
-    return verbs.certify(source, ScanChoice(scan, steps), target or [], simulation, plot, out)
+        options: dict[str, Any] = {"confidence": confidence, "runs": runs, "seed": seed, "time_limit": time_limit}
+        run = db.RunOptions(checkpoint=checkpoint)
+        bound = out.reach(lambda: db.coalescence(given, order, targets, **options, run=run))
+        about = {"confidence": bound.confidence, "runs": bound.runs, "seed": bound.seed}
+        about |= {"stopped_early": bound.stopped_early, "kind": "coalescence"}
+    else:
+        bound = db.variation(given, order, targets)
+        about = {"confidence": 1.0, "runs": None, "seed": None, "stopped_early": False, "kind": "dobrushin variation"}
+    about |= {"value": bound.value, "steps": len(order), "vacuous": bool(bound.is_vacuous)}
+    out.show("certify", about, lambda: Text(repr(bound)))
+    _draw({scan: bound}, plot)
+    return NO_CERTIFICATE if bound.is_vacuous else CERTIFIED
 
 
-@_verb("optimize model.uai --target 0 --tolerance 0.01 --save scan.npz")
+def _draw(curves: Any, path: Path | None) -> None:
+    """Draw bounds against steps, where that is asked for."""
+    if path is not None:
+        axes: Any = db.plots.bounds(curves)
+        axes.figure.savefig(path, dpi=150)
+
+
+@opt.verb("optimize model.uai --target 0 --tolerance 0.01 --save scan.npz")
 def optimize(
-    model: MaybeModel = None,
-    steps: Annotated[int | None, typer.Option(help="Length of the scans. Default: 20 sweeps.", min=1)] = None,
-    tolerance: Annotated[float | None, typer.Option(help="Find the shortest scan with this bound instead.")] = None,
-    target: Target = None,
-    evidence: Evidence = None,
-    seed: Annotated[int, typer.Option(help="Which draw of the built-in model.", min=0)] = 0,
-    save: Annotated[Path | None, typer.Option(help="Write the best scan to a file (.npz).")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the bounds (PNG, SVG or PDF).")] = None,
-    beta: Beta = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    model: opt.MaybeModel = None,
+    steps: Annotated[int | None, opt.whole("Length of the scans. Default: 20 sweeps.")] = None,
+    tolerance: Annotated[float | None, opt.number("Find the shortest scan with this bound instead.")] = None,
+    target: opt.Target = None,
+    evidence: opt.Evidence = None,
+    seed: Annotated[int, opt.whole("Which draw of the built-in model.", 0)] = 0,
+    save: Annotated[Path | None, opt.file("Write the best scan to a file (.npz).")] = None,
+    plot: Annotated[Path | None, opt.file("Draw the bounds (PNG, SVG or PDF).")] = None,
+    beta: opt.Beta = None,
+    *,
+    out: Output,
 ) -> int:
     """Choose scans and say what they certify. Without a model: the paper's 10x10 Ising model."""
-    from dobrushin.cli import verbs
     from dobrushin.experiments.scans import paper_ising
 
-    source = Source(model, evidence or (), beta, lambda: paper_ising(seed=seed))
-    return verbs.optimize(source, target or [], steps, tolerance, save, plot, Output(as_json, quiet))
+    check_file("--save", save)
+    check_plot("--plot", plot)
+    given = paper_ising(seed=seed) if model is None else read_given(model, evidence, beta)
+    targets = read_targets(given, target)
+    if tolerance is not None:
+        results = {"best": {"shortest": db.shortest_scan(given, targets, tolerance=tolerance, max_steps=steps)}}
+    else:
+        methods: tuple[InfluenceMethod, ...] = ("paper", "best") if given._is_discrete else ("best",)
+        length = _SWEEPS * given.n_variables if steps is None else steps
+        results = {method: _make_scans(given, method, length, targets) for method in methods}
+    best = min(results["best"].values(), key=lambda result: result.variation.value)
+    scans = [
+        {"scan": name, "bound": found.variation.value, "steps": len(found.scan), "vacuous": found.variation.is_vacuous}
+        for name, found in results["best"].items()
+    ]
+    out.show("optimize", {"targets": targets, "scans": scans}, lambda: _bounds_table(given, results, targets))
+    if save is not None:
+        best.scan.save(save)
+        out.note(f"Best scan: {save}")
+    if plot is not None:
+        _draw(results.get("paper", results["best"]), plot)  # the picture is the paper's where there is one
+        out.note(f"Bounds against steps: {plot}")
+    return NO_CERTIFICATE if best.variation.is_vacuous else CERTIFIED
 
 
-@_verb("sample model.uai --steps 10000 --chains 1000 --output states.npz")
+def _make_scans(model: db.Model, method: InfluenceMethod, steps: int, targets: Any) -> dict[str, db.ScanResult]:
+    influence = db.influence(model, method=method) if model._is_discrete else model
+    n = model.n_variables
+    uniform, systematic = db.Scan.uniform(n, steps), db.Scan.systematic(n, steps)
+    greedy = db.greedy_scan(influence, targets, steps=steps)
+    return {
+        "uniform": db.ScanResult(uniform, db.variation(influence, uniform, targets)),
+        "systematic": db.ScanResult(systematic, db.variation(influence, systematic, targets)),
+        "DoGS": db.optimize_scan(influence, systematic, targets),
+        "iterated DoGS": db.optimize_scan(influence, systematic, targets, iterations="converged"),
+        "greedy, polished": db.optimize_scan(influence, greedy, targets),
+    }
+
+
+def _bounds_table(model: db.Model, results: dict[str, dict[str, db.ScanResult]], targets: Sequence[Any] | None) -> Any:
+    about = f"all {model.n_variables} variables"
+    if targets:
+        about = f"variable{'s' if len(targets) > 1 else ''} {', '.join(map(printable, targets))}"
+    title = f"Certified bounds on the total variation of {about}\n{model!r}"
+    columns = ["scan", "steps", *(["paper's influence", "best influence", "systematic / this"] if len(results) > 1
+                                  else ["bound"])]  # fmt: skip
+    rows = []
+    for name, best in results["best"].items():
+        bounds = [found[name].variation for found in results.values()]
+        texts = [rounded_up(bound.value) + (" (vacuous)" if bound.is_vacuous else "") for bound in bounds]
+        if len(results) > 1:
+            texts.append(f"{results['best']['systematic'].variation.value / best.variation.value:.3g}x")
+        rows.append([name, str(len(best.scan)), *texts])
+    return table(title, columns, rows)
+
+
+@opt.verb("sample model.uai --steps 10000 --chains 1000 --output states.npz")
 def sample(
-    model: Model,
-    scan: ScanName = "systematic",
-    steps: Steps = None,
-    chains: Annotated[int, typer.Option(help="Independent chains.", min=1)] = 1000,
-    target: Target = None,
-    evidence: Evidence = None,
-    seed: Seed = None,
-    time_limit: Time = None,
-    checkpoint: Checkpoint = None,
-    output: Annotated[Path | None, typer.Option(help="Write the states to a .npz or .csv file.")] = None,
-    beta: Beta = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    model: opt.Model,
+    scan: opt.ScanName = "systematic",
+    steps: opt.Steps = None,
+    chains: Annotated[int, opt.whole("Independent chains.")] = 1000,
+    target: opt.Target = None,
+    evidence: opt.Evidence = None,
+    seed: opt.Seed = None,
+    time_limit: opt.Time = None,
+    checkpoint: opt.Checkpoint = None,
+    output: Annotated[Path | None, opt.file("Write the states to a .npz or .csv file.")] = None,
+    beta: opt.Beta = None,
+    *,
+    out: Output,
 ) -> int:
     """Run a scan in many chains. What it gives carries no bound: see estimate and certify."""
-    from dobrushin import RunOptions
-    from dobrushin.cli import verbs
+    check_file("--output", output, endings=(".npz", ".csv"))
+    given = read_given(model, evidence, beta)
+    targets = read_targets(given, target)
+    is_discrete = given._is_discrete
+    keep = db.Record(targets, states=output is not None or not is_discrete, counts=is_discrete)
+    order, own = read_scan(scan, given, targets, steps), db.RunOptions(checkpoint=checkpoint)
+    run = out.reach(
+        lambda: db.sample(given, order, chains=chains, seed=seed, time_limit=time_limit, record=keep, run=own)
+    )
+    if not run.chains:
+        limit = time_limit or 0.0
+        raise out.failure or db.BudgetError("A chain", limit, limit, "seconds or more", "")
+    rows, what = _shares(run, given) if is_discrete else _moments(run)
+    about = {"chains": run.chains, "steps": run.steps, "kernel": run.kernel, "seed": run.seed, "certified": False}
+    title = f"{run!r}\n{what}, without any bound on their error: see estimate"
+    texts = [[f"{x:.4g}" if isinstance(x, float) else str(x) for x in row.values()] for row in rows]
+    out.show("sample", {**about, "rows": rows}, lambda: table(title, list(rows[0]), texts))
+    if output is not None and output.suffix.lower() == ".npz":
+        run.save(output)
+    elif output is not None:  # the last states by their names
+        columns = [run._called(k) for k in range(len(run.variables))]
+        states = ((chain, 0, *last) for chain, last in enumerate(zip(*columns, strict=True)))
+        write_table(output, ("chain", "draw", *run.variables), states)
+    return CERTIFIED
 
-    source, out = Source(model, evidence or (), beta), Output(as_json, quiet)
-    options = {"chains": chains, "seed": seed, "time_limit": time_limit, "run": RunOptions(checkpoint=checkpoint)}
-    return verbs.sample(source, ScanChoice(scan, steps), target or [], output, out, **options)
+
+def _shares(run: db.Samples, model: db.Model) -> tuple[list[dict[str, Any]], str]:
+    """Return a row for each variable and state."""
+    rows = []
+    for label, shares in zip(run.variables, run.marginals().tolist(), strict=True):
+        called = model._called(model.index(label))
+        rows += [{"variable": label, "state": name, "share": x} for name, x in zip(called, shares, strict=False)]
+    return rows, "Shares of the states"
 
 
-@_verb("fit grid.npz data.csv --output fitted.npz")
+def _moments(run: db.Samples) -> tuple[list[dict[str, Any]], str]:
+    """Return a row for each variable of a field."""
+    states: Any = run.states
+    numbers = zip(run.variables, states.mean(axis=0).tolist(), states.std(axis=0).tolist(), strict=True)
+    return [{"variable": label, "mean": m, "deviation": d} for label, m, d in numbers], "Means and standard deviations"
+
+
+@opt.verb("fit grid.npz data.csv --output fitted.npz")
 def fit(
-    model: Model,
-    data: Annotated[Path, typer.Argument(help="Observations: .csv with a line of names, or a .npy array.")],
-    method: Annotated[
-        str, typer.Option(help="gibbs, or exact (small treewidth).", autocompletion=completion.complete_gradient)
-    ] = "gibbs",
-    scan: Annotated[
-        str, typer.Option(help="dogs, systematic or uniform.", autocompletion=completion.complete_gradient_scan)
-    ] = "dogs",
-    tolerance: Annotated[float, typer.Option(help="Largest allowed bias of each coordinate of the gradient.")] = 0.02,
-    iterations: Annotated[int, typer.Option(help="Gradient steps.", min=1)] = 100,
-    chains: Annotated[int, typer.Option(help="Chains for each gradient.", min=1)] = 1000,
-    ridge: Annotated[float, typer.Option(help="Strength of the penalty on squares.")] = 0.0,
-    box: Annotated[float | None, typer.Option(help="Keep every parameter between -box and box.")] = None,
-    seed: Seed = None,
-    time_limit: Time = None,
-    checkpoint: Checkpoint = None,
-    output: Annotated[Path | None, typer.Option(help="Write the fitted model.")] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    model: opt.Model,
+    data: Annotated[
+        Path, typer.Argument(help="Observations: .csv with a line of names, or a .npy array.", metavar="DATA")
+    ],
+    method: Annotated[str, opt.word("METHOD", "gibbs, or exact (small treewidth).", completion.GRADIENTS)] = "gibbs",
+    scan: Annotated[str, opt.word("SCAN", "dogs, systematic or uniform.", completion.GRADIENT_SCANS)] = "dogs",
+    tolerance: Annotated[float, opt.number("Largest allowed bias of each coordinate of the gradient.")] = 0.02,
+    iterations: Annotated[int, opt.whole("Gradient steps.")] = 100,
+    chains: Annotated[int, opt.whole("Chains for each gradient.")] = 1000,
+    ridge: Annotated[float, opt.number("Strength of the penalty on squares.")] = 0.0,
+    box: Annotated[float | None, opt.number("Keep every parameter between -box and box.")] = None,
+    seed: opt.Seed = None,
+    time_limit: opt.Time = None,
+    checkpoint: opt.Checkpoint = None,
+    output: Annotated[Path | None, opt.file("Write the fitted model.")] = None,
+    *,
+    out: Output,
 ) -> int:
     """Fit the parameters of a model to data, with gradients of bounded bias."""
-    from dobrushin import RunOptions
-    from dobrushin.cli import verbs
+    gibbs = db.GibbsGradient(cast(Any, scan), tolerance=tolerance, chains=chains)
+    gradient: Any = gibbs if method == "gibbs" else method
+    check_model("--output", output)
+    start = read_model(model)
+    if output is not None:  # written elsewhere first, for the reasons why a format cannot hold it
+        with tempfile.TemporaryDirectory() as folder:
+            db.write(start, Path(folder) / output.name)
+    table, run = _read_data(data), db.RunOptions(checkpoint=checkpoint)
+    options: dict[str, Any] = {"iterations": iterations, "ridge": ridge, "box": box, "seed": seed}
+    options |= {"method": gradient, "time_limit": time_limit, "run": run}
+    fitted = out.reach(lambda: db.fit(start, table, **options))
+    certified = fitted.bias_bound is not None and fitted.bias_bound < float("inf")
+    about = {
+        "parameters": fitted.parameters,
+        "certified": certified,
+        "bias_bound": fitted.bias_bound,
+        "converged": bool(fitted.converged),
+        "seed": fitted.seed,
+    }
+    out.show("fit", about, lambda: Text(str(fitted)))
+    if output is not None:
+        db.write(fitted.model, output)
+        out.note(f"Wrote {output}.")
+    return CERTIFIED if certified else NO_CERTIFICATE
 
-    return verbs.fit(
-        Source(model), data, output, Output(as_json, quiet), method,
-        {"scan": scan, "tolerance": tolerance, "chains": chains},
-        iterations=iterations, ridge=ridge, box=box, seed=seed, time_limit=time_limit,
-        run=RunOptions(checkpoint=checkpoint),
-    )  # fmt: skip
+
+def _read_data(path: Path) -> Any:
+    """Read observations: a .csv file whose first line names the variables, or a .npy array."""
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        import numpy as np
+
+        with path.open("rb") as file:
+            return np.load(file, allow_pickle=False)
+    if suffix != ".csv":
+        raise Usage(f"DATA must be a .csv or .npy file. Got {str(path)!r}.")
+    frame = require("pandas", "formats").read_csv(path)
+    names = [int(name) if str(name).isdecimal() else name for name in frame.columns]
+    return frame.set_axis(names, axis=1)
 
 
-@_verb("convert model.uai.gz model.npz")
+@opt.verb("convert model.uai.gz model.npz")
 def convert(
-    model: Model,
-    output: Annotated[Path, typer.Argument(help="The file to write; its name says the format.")],
-    beta: Beta = None,
-    quiet: Quiet = False,
+    model: opt.Model,
+    output: Annotated[Path, typer.Argument(help="The file to write; its name says the format.", metavar="OUTPUT")],
+    beta: opt.Beta = None,
+    *,
+    out: Output,
 ) -> int:
     """Write a model in another format."""
-    from dobrushin.cli import verbs
+    check_model("OUTPUT", output)
+    given = read_model(model, beta)
+    options: Any = {} if beta is None else {"beta": beta}
+    db.write(given, output, **options)
+    lost = db.io.lost_names(given, output)
+    about = {"model": repr(given), "fingerprint": given.fingerprint, "output": str(output), "lost": lost or None}
+    out.show("convert", about, lambda: f"Wrote {given!r} to {output}.")
+    if lost:
+        kinds = ", ".join(f"{kind.extensions[0]}" for kind in db.io.FORMATS.values() if "states" in kind.keeps)
+        out.warn(f"Warning: {output.name} does not keep the {lost} ({kinds} files do).")
+    return CERTIFIED
 
-    return verbs.convert(Source(model, beta=beta), output, Output(False, quiet))
 
-
-@_verb("warmup")
-def warmup(quiet: Quiet = False) -> int:
+@opt.verb("warmup")
+def warmup(*, out: Output) -> int:
     """Compile everything once, so that later commands start quickly; check the sampler on this machine."""
-    from dobrushin.cli import verbs
+    import numpy as np
 
-    return verbs.warmup(Output(False, quiet))
+    from dobrushin._shared.compile import compile_always
 
-
-@_verb("reproduce ising-tv --quick")
-def reproduce(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="An experiment, or all. Without it: list them.",
-            show_default=False,
-            autocompletion=completion.complete_experiment,
-        ),
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer replicates: a minute each at most.")] = False,
-    data: Annotated[Path | None, typer.Option(help="Folder with the data, for those that need some.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for data, tables and figures.")] = Path("reproduced"),
-    seed: Annotated[int, typer.Option(help="Seed, to repeat a run (all but its times).", min=0)] = 0,
-    workers: Annotated[int, typer.Option(help="Processes for replicates that do not measure time.", min=1)] = 1,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> int:
-    """Repeat the paper's experiments. An interrupted run resumes where it stopped.
-
-    Exit codes: 0 everything came out as it should, 1 something did not.
-    """
-    from dobrushin.cli.reproduce import run
-    from dobrushin.experiments.store import Setting
-
-    return run(name, Setting(quick, seed, data), out, workers, Output(as_json, quiet))
+    compile_always()
+    begin = time.monotonic()
+    spins = db.Ising.grid(3, 3, couplings=0.1, fields=0.1)
+    star = db.Ising({(0, i): 0.1 for i in range(1, 10)})
+    labels = db.Potts.grid(3, 3, states=3, couplings=0.1)
+    tables = spins.to_factor_graph()
+    order3 = db.SpinMRF({(0, 1, 2): 0.1}, fields=[0.1] * 3)
+    pairs = db.PairwiseMRF([[0.0, 0.1], [0.0, 0.0, 0.3]], [(0, 1)], [np.full((2, 3), 0.1)])
+    for model in (spins, star, labels, tables, order3, pairs):
+        n, first = model.n_variables, [model.labels[0]]
+        for scan in (db.Scan.systematic(n, 30 * n), db.Scan.uniform(n, n)):
+            for chains in (1, 100):
+                db.sample(model, scan, chains=chains, seed=1, record="counts")
+        db.optimize_scan(model, db.Scan.systematic(n, 10))
+        db.greedy_scan(model, first, steps=4)
+        db.shortest_scan(model, first, tolerance=0.1)
+        db.coalescence(model, db.Scan.systematic(n, n), runs=64)
+        for method in ("exact", "local", "dobrushin", "coalescence"):
+            db.estimate(model, first, tolerance=0.2, method=cast(Any, method), seed=1)
+    is_right = all(result.ok for result in db.self_check(chains=20_000))
+    seconds = time.monotonic() - begin
+    text = f"Compiled everything in {seconds:.0f} s."
+    out.show("warmup", {"seconds": seconds, "frequencies_are_right": is_right}, lambda: text)
+    if not is_right:
+        print("Error: the sampler gives wrong frequencies on this machine.", file=sys.stderr)
+    return CERTIFIED if is_right else FAILED

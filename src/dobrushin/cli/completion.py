@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, get_args
@@ -23,42 +23,26 @@ GRADIENTS, GRADIENT_SCANS = get_args(FitMethod), get_args(FitScan)
 _MAX_NAMES = 200
 
 
-def complete_method(incomplete: str) -> list[str]:
-    """Offer methods of estimate."""
-    return _begin(METHODS, incomplete)
+def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Make the function that offers those of some names that begin like what was typed."""
 
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)][:_MAX_NAMES]
 
-def complete_influence(incomplete: str) -> list[str]:
-    """Offer methods of influence."""
-    return _begin(INFLUENCES, incomplete)
-
-
-def complete_scan(incomplete: str) -> list[str]:
-    """Offer scans by name."""
-    return _begin(SCANS, incomplete)
-
-
-def complete_gradient(incomplete: str) -> list[str]:
-    """Offer methods of fit."""
-    return _begin(GRADIENTS, incomplete)
-
-
-def complete_gradient_scan(incomplete: str) -> list[str]:
-    """Offer scans of fit."""
-    return _begin(GRADIENT_SCANS, incomplete)
+    return complete
 
 
 def complete_experiment(incomplete: str) -> list[str]:
     """Offer names of experiments."""
     from dobrushin.experiments.catalog import EXPERIMENTS
 
-    return _begin(("all", *EXPERIMENTS), incomplete)
+    return one_of(("all", *EXPERIMENTS))(incomplete)
 
 
 def complete_target(ctx: typer.Context, incomplete: str) -> list[str]:
     """Offer variables of the model file that is on the line, also after a comma."""
     done, comma, last = incomplete.rpartition(",")
-    return [done + comma + name for name in _begin(_labels(_model(ctx)), last)]
+    return [done + comma + name for name in one_of(_labels(_model(ctx)))(last)]
 
 
 def complete_evidence(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -67,14 +51,14 @@ def complete_evidence(ctx: typer.Context, incomplete: str) -> list[str]:
     done, comma, last = incomplete.rpartition(",")
     name, equals, state = last.rpartition("=")
     if not equals:
-        names = _begin(_labels(model), last)
+        names = one_of(_labels(model))(last)
         if len(names) != 1:
             return [f"{done}{comma}{label}=" for label in names]
         name, state = names[0], ""  # with its states, so that the shell puts no space behind the =
     label = next((label for label in model.labels if str(label) == name), None) if model is not None else None
     if label is None:
         return []
-    states = _begin(map(str, model._called(model.index(label))), state)
+    states = one_of(map(str, model._called(model.index(label))))(state)
     return [f"{done}{comma}{name}={known}" for known in states]
 
 
@@ -131,7 +115,3 @@ def _model(ctx: typer.Context) -> Any:
 
 def _labels(model: Any) -> list[str]:
     return [] if model is None else [str(label) for label, _ in zip(model.labels, range(10**5), strict=False)]
-
-
-def _begin(names: Any, incomplete: str) -> list[str]:
-    return [name for name in names if name.startswith(incomplete)][:_MAX_NAMES]

@@ -4,30 +4,107 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Group
-from rich.markup import escape
 from rich.text import Text
 
 import dobrushin as db
-from dobrushin._estimate.targets import name_of, shown
-from dobrushin._models.state_names import read_evidence
 from dobrushin._shared.call import stage
 from dobrushin._shared.text import interval_texts, printable, rounded_up
-from dobrushin.cli.guard import CERTIFIED, NO_CERTIFICATE, Usage
-from dobrushin.cli.output import Output, check_file, table, write_table
-from dobrushin.cli.source import Source, read_question, read_targets
+from dobrushin.cli import completion
+from dobrushin.cli import options as opt
+from dobrushin.cli.output import CERTIFIED, NO_CERTIFICATE, Output, Usage, check_file, table, write_table
+from dobrushin.cli.source import read_evidence, read_model, read_targets, uai_sizes
 
 _EXAMPLE = "the paper's Ising model with a million spins (no file was given); target: one corner"
 
 
-def show_plan(source: Source, target: Sequence[str], query: dict[str, Any], out: Output) -> int:
-    """Print the plan."""
-    model = source.read()
-    plan = db.plan(model, _targets(source, model, target), evidence=source.read_evidence(model), **query)
+@opt.verb("estimate model.uai --target 3,7 --tolerance 0.01 --evidence 5=1")
+def estimate(
+    model: opt.MaybeModel = None,
+    target: opt.Target = None,
+    tolerance: Annotated[float, opt.number("Largest allowed half-width of an interval.")] = 0.01,
+    confidence: opt.Confidence = 0.99,
+    evidence: opt.Evidence = None,
+    method: Annotated[
+        str,
+        opt.word(
+            "METHOD",
+            "auto, exact, local, dobrushin, parts, coalescence or uncertified.",
+            completion.METHODS,
+        ),
+    ] = "auto",
+    seed: opt.Seed = None,
+    budget: Annotated[float | None, opt.number("Largest number of Gibbs updates to spend.")] = None,
+    time_limit: opt.Time = None,
+    checkpoint: opt.Checkpoint = None,
+    memory_limit: Annotated[
+        str | None, opt.word("MEMORY_LIMIT", "Memory limit for exact sums, as in 2GiB. Default: what is free.")
+    ] = None,
+    beta: opt.Beta = None,
+    report: Annotated[Path | None, opt.file("Write an interactive page (.html).")] = None,
+    output: Annotated[Path | None, opt.file("Write the answer to a .json, .csv or .mar file.")] = None,
+    proof: Annotated[Path | None, opt.file("Write a proof that `dobrushin verify` checks.")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be done.")] = False,
+    *,
+    out: Output,
+) -> int:
+    """Estimate marginals with guaranteed intervals. Without a model: a built-in example."""
+    query: dict[str, Any] = {"tolerance": tolerance, "confidence": confidence, "method": method, "budget": budget}
+    query["run"] = db.RunOptions(memory_limit=memory_limit, checkpoint=checkpoint)
+    is_marginals = output is not None and output.suffix.lower() == ".mar"
+    check_file("--report", report, is_replaced=True)
+    check_file("--proof", proof, is_replaced=True)
+    check_file("--output", output, endings=(".json", ".csv", ".mar"), is_replaced=is_marginals)
+    asked = _read_example_or(model, beta)
+    given = read_evidence(asked, model, evidence)
+    targets: Any = read_targets(asked, target, questions=True) or ([0] if model is None else "all")
+    if plan:
+        return _show_plan(db.plan(asked, targets, evidence=given, **query), out)
+    if output is not None and is_marginals:
+        known = set(asked.labels if targets == "all" else targets) | set(_without_likelihoods(given))
+        if missing := [label for label in asked.labels if label not in known]:
+            text = f"{output.name} holds all marginals: estimate all variables. {missing[0]!r} is missing."
+            raise Usage(f"--output {text}")
+    if model is None:
+        out.note(f"Estimating on {_EXAMPLE}.")
+    query |= {"evidence": given, "seed": seed, "time_limit": time_limit, "proof": proof}
+    answer = out.reach(lambda: db.estimate(asked, targets, **query), db.CertificateError, db.BudgetError)
+    if out.failure is not None and answer.says_nothing and time_limit is None:
+        raise out.failure
+    out.print(lambda: answer.to_json(indent=1), lambda: _page(answer))
+    if report is not None:
+        words = ["dobrushin", *sys.argv[1:]]
+        if isinstance(answer.seed, int) and not any(word.startswith("--seed") for word in words):
+            words += ["--seed", str(answer.seed)]
+        with stage("writing the report"):
+            db.report.write(answer, report, model=asked, evidence=given or None, command=shlex.join(words))
+        out.note(f"Wrote {report}.")
+    if output is not None:
+        _write(answer, output, model, asked, given)
+        out.note(f"Wrote {output}.")
+    if proof is not None:
+        _prove(answer, proof, out)
+    is_reached = answer.stopped_by is None and answer.widest <= answer.plan.tolerance
+    return CERTIFIED if answer.is_certified and is_reached else NO_CERTIFICATE
+
+
+def _read_example_or(model: Path | None, beta: float | None) -> db.Model:
+    from dobrushin.experiments.scans import paper_ising
+
+    return paper_ising(1000, 1000, fields=False) if model is None else read_model(model, beta)
+
+
+def _without_likelihoods(evidence: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+    """Return what was observed for certain."""
+    return {label: state for label, state in evidence.items() if not isinstance(state, Mapping)}
+
+
+def _show_plan(plan: db.Plan, out: Output) -> int:
     about = {
         "method": plan.method, "certified": plan.is_certified, "certain": plan.is_certain, "reason": plan.reason,
         "tolerance": plan.tolerance, "confidence": plan.confidence, "bias": plan.bias, "interval": plan.interval,
@@ -38,59 +115,12 @@ def show_plan(source: Source, target: Sequence[str], query: dict[str, Any], out:
     return CERTIFIED if plan.is_certified else NO_CERTIFICATE
 
 
-def run(
-    source: Source,
-    target: Sequence[str],
-    query: dict[str, Any],
-    files: tuple[Path | None, Path | None, Path | None],
-    out: Output,
-) -> int:
-    """Estimate, print, and write the report, the answer and its proof where they are asked for."""
-    report, output, proof = files
-    check_file("--report", report, is_replaced=True)
-    check_file("--proof", proof, is_replaced=True)
-    is_marginals = output is not None and output.suffix.lower() == ".mar"
-    check_file("--output", output, endings=(".json", ".csv", ".mar"), is_replaced=is_marginals)
-    model = source.read()
-    evidence = source.read_evidence(model)
-    targets = _targets(source, model, target)
-    if output is not None and is_marginals:
-        _check_all_are_asked(output, model, targets, evidence)
-    if source.path is None:
-        out.note(f"Estimating on {_EXAMPLE}.")
-    failure: BaseException | None = None
-    try:
-        answer = db.estimate(model, targets, evidence=evidence, proof=proof, **query)
-    except (db.CertificateError, db.BudgetError, db.Interrupted, db.WorkerError) as error:
-        if error.result is None or (error.result.says_nothing and query["time_limit"] is None):
-            raise
-        answer, failure = error.result, error
-    out.print(lambda: answer.to_json(indent=1), lambda: _page(answer))
-    if report is not None:
-        words = ["dobrushin", *sys.argv[1:]]
-        if isinstance(answer.seed, int) and not any(word.startswith("--seed") for word in words):
-            words += ["--seed", str(answer.seed)]
-        command = shlex.join(words)
-        with stage("writing the report"):
-            db.report.write(answer, report, model=model, evidence=evidence or None, command=command)
-        out.note(f"Wrote {report}.")
-    if output is not None:
-        _write(answer, output, source, model, evidence)
-        out.note(f"Wrote {output}.")
-    if proof is not None:
-        _prove(answer, proof, failure, out)
-    if failure is not None:
-        raise failure
-    is_reached = answer.stopped_by is None and answer.widest <= answer.plan.tolerance
-    return CERTIFIED if answer.is_certified and is_reached else NO_CERTIFICATE
-
-
-def _prove(answer: db.Estimate, proof: Path, failure: BaseException | None, out: Output) -> None:
+def _prove(answer: db.Estimate, proof: Path, out: Output) -> None:
     """Say where the proof is; after a failure, write one for the partial result."""
     if answer.says_nothing:
         out.warn("No proof was written: nothing is known.")
         return
-    if failure is not None:
+    if out.failure is not None:
         try:
             with stage("writing the proof"):
                 answer.write_proof(proof)
@@ -103,26 +133,9 @@ def _prove(answer: db.Estimate, proof: Path, failure: BaseException | None, out:
         out.note("The likelihoods are factors of the model in the proof; its claim does not list them.")
 
 
-def _targets(source: Source, model: db.Model, target: Sequence[str]) -> Any:
-    """Read the targets; by default all variables, or one corner of the example. Fields have more kinds of targets."""
-    questions = []
-    if isinstance(model, db.GaussianField):
-        questions = [text for text in target if {">", "@"} & set(text) and text not in map(str, model.labels)]
-    asked = [read_question(model, text) for text in questions]
-    plain = [text for text in target if text not in questions]
-    labels = read_targets(model, plain) if plain or not questions else []
-    return [*labels, *asked] if labels is not None and (labels or asked) else ([0] if source.path is None else "all")
-
-
-def _check_all_are_asked(output: Path, model: db.Model, targets: Any, evidence: Mapping[Hashable, Any]) -> None:
-    """Refuse a file of all marginals where only some are estimated."""
-    known = set(model.labels if targets == "all" else targets) | set(evidence)
-    missing = [label for label in model.labels if label not in known]
-    if missing:
-        raise Usage(f"--output {output.name} holds all marginals: estimate all variables. {missing[0]!r} is missing.")
-
-
 def _page(answer: db.Estimate) -> Group:
+    from dobrushin._estimate.targets import name_of
+
     rows = []
     for k in range(len(answer)):
         state = "" if answer.states[k] is None else printable(answer.states[k])
@@ -132,31 +145,29 @@ def _page(answer: db.Estimate) -> Group:
     columns = ("target", "state", "mean", "lower", "upper", "bias bound")
     reasons = [f"- {assumption}" for assumption in answer.assumptions]
     heading = table(answer.headline, columns, rows)
-    return Group(heading, escape(answer.footer), "This rests on:", *map(escape, reasons))
+    return Group(heading, answer.footer, "This rests on:", *reasons)
 
 
 def _write(
-    answer: db.Estimate, output: Path, source: Source, model: db.Model, evidence: Mapping[Hashable, Any]
+    answer: db.Estimate, output: Path, path: Path | None, model: db.Model, evidence: Mapping[Hashable, Any]
 ) -> None:
+    """Write the answer; a UAI result file has all variables of the file, also those observed or with one state."""
+    from dobrushin._estimate.targets import shown
+
     suffix = output.suffix.lower()
     if suffix == ".json":
         output.write_text(answer.to_json(indent=1) + "\n", encoding="utf-8")
-    elif suffix == ".csv":
+        return
+    if suffix == ".csv":
         numbers = (answer.mean, answer.lower, answer.upper, answer.bias_bound)
         rows = zip(map(shown, answer.targets), answer.states, *(column.tolist() for column in numbers), strict=True)
         write_table(output, ("target", "state", "mean", "lower", "upper", "bias_bound"), rows)
-    else:
-        _write_mar(answer, output, source, model, evidence)
-
-
-def _write_mar(
-    answer: db.Estimate, output: Path, source: Source, model: db.Model, evidence: Mapping[Hashable, Any]
-) -> None:
-    """Write a UAI result file: all variables of the file, also those observed and those with one state."""
-    marginals: dict[Any, Any] = {label: answer[label].mean for label in dict.fromkeys(answer.targets)}
-    given = read_evidence(model, evidence)
-    observed: dict[Any, int] = {model.labels[i]: model.states(i).index(state) for i, state in given.items()}
-    if (sizes := source.uai_sizes()) is None:  # numbered by position where the file has no numbers
+        return
+    states = model._read_evidence(_without_likelihoods(evidence))
+    seen = set(states)
+    marginals: dict[Any, Any] = {x: answer[x].mean for i, x in enumerate(model.labels) if i not in seen}
+    observed: dict[Any, int] = {model.labels[i]: model.states(i).index(state) for i, state in states.items()}
+    if (sizes := uai_sizes(path)) is None:  # numbered by position where the file has no numbers
         sizes = model.cardinalities
         marginals = {model.index(label): values for label, values in marginals.items()}
         observed = {model.index(label): state for label, state in observed.items()}

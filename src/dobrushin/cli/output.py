@@ -1,4 +1,4 @@
-"""Output of the verbs: tables and text for people, JSON for programs, and files that are checked before the work."""
+"""What verbs give: exit codes, tables for people, JSON for programs, and files that are checked before the work."""
 
 from __future__ import annotations
 
@@ -12,37 +12,74 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 
 import dobrushin as db
 from dobrushin._shared.environment import log, require
 from dobrushin._shared.text import csv_cell, plain
-from dobrushin.cli.guard import Unwritable, Usage
 from dobrushin.io.formats import FORMATS, extensions
 
+CERTIFIED, FAILED, USAGE, NO_CERTIFICATE, INTERRUPTED = 0, 1, 2, 3, 130
+# As of a program that the signal for a closed pipe has ended.
+CLOSED = 141
 # Wide enough for the tables where the output is not a terminal.
 _WIDTH = 120
+_Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True)
+class Usage(Exception):
+    """An option that cannot be used."""
+
+    code = USAGE
+
+
+class Unwritable(Usage):
+    """A file or folder that cannot be written, found before the work."""
+
+    code = FAILED
+
+    def __init__(self, option: str, kind: str, path: Path, reason: str) -> None:
+        super().__init__(f"{option} must be a {kind} that can be written ({reason}). Got {str(path)!r}.")
+
+
+@dataclass
 class Output:
-    """Whether a verb prints for people, for programs, or not at all."""
+    """Whether a verb prints for people, for programs, or not at all, and the error that ended its work early.
+
+    A verb prints what was reached; then the error is raised.
+    """
 
     as_json: bool
     quiet: bool
+    failure: BaseException | None = None
 
     @property
     def is_for_people(self) -> bool:
         """Whether people read the output."""
         return not self.quiet and not self.as_json
 
+    def shows_progress(self, verbose: bool) -> bool | None:
+        """Return whether to show progress: never with --json or --quiet, also in logs with --verbose."""
+        return (verbose or None) if self.is_for_people else False
+
+    def reach(self, call: Callable[[], _Result], *errors: type[Any]) -> _Result:
+        """Return what a call returns, or the partial result of its error, which is kept."""
+        kinds: Any = (db.Interrupted, db.WorkerError, *errors)
+        try:
+            return call()
+        except kinds as error:
+            if error.result is None:
+                raise
+            self.failure = error
+            result: _Result = error.result
+            return result
+
     def show(self, verb: str, about: Mapping[str, Any], text: Callable[[], RenderableType]) -> None:
-        """Print a result: as JSON that begins with the name of its format, or as text."""
+        """Print a result: as JSON that begins with the name of its format, or as text or a table."""
         self.print(lambda: json.dumps({"format": f"dobrushin {verb} 1", **plain(about)}, indent=1), text)
 
     def print(self, as_json: Callable[[], str], text: Callable[[], RenderableType]) -> None:
@@ -50,8 +87,11 @@ class Output:
         if self.as_json:
             print(as_json())
         elif not self.quiet:
-            console = Console()
-            (console if console.is_terminal else Console(width=_WIDTH)).print(text(), highlight=False)
+            console, page = Console(), text()
+            is_wide = isinstance(page, str)  # a line as it is
+            (console if console.is_terminal else Console(width=_WIDTH)).print(
+                page, highlight=False, markup=False, soft_wrap=is_wide
+            )
 
     def warn(self, text: str) -> None:
         """Print a line for people on the error stream."""
@@ -83,7 +123,7 @@ def decisions_shown(is_wanted: bool) -> Iterator[None]:
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
     """Make a table with its title: numbers at the right, sentences at the left."""
-    return Group(escape(title), _Grid(columns, rows))
+    return Group(title, _Grid(columns, rows))
 
 
 @dataclass(frozen=True)
@@ -97,16 +137,17 @@ class _Grid:
         del console
         cells = list(zip(self.columns, *self.rows, strict=True))
         widths = [max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in cells]
-        if sum(widths) + 3 * len(widths) + 1 <= options.max_width:
-            grid = Table()
-        else:
-            grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+        is_wide = sum(widths) + 3 * len(widths) + 1 <= options.max_width
+        grid = Table() if is_wide else Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
         for k, (column, *texts) in enumerate(cells):
             is_left = k == 0 or all(" " in text for text in texts)
             grid.add_column(column, justify="left" if is_left else "right", overflow="fold")
         for row in self.rows:
-            grid.add_row(*map(escape, row))
+            grid.add_row(*row)
         yield grid
+
+
+# -- files -------------------------------------------------------------------------------------
 
 
 def check_file(option: str, path: Path | None, *, endings: Sequence[str] = (), is_replaced: bool = False) -> None:
@@ -119,7 +160,7 @@ def check_file(option: str, path: Path | None, *, endings: Sequence[str] = (), i
     if endings and path.suffix.lower() not in endings:
         raise Usage(f"{option} must end in {', '.join(endings[:-1])} or {endings[-1]}. Got {str(path)!r}.")
     if path.is_dir():
-        raise _unwritable(option, "file", path, "it is a folder")
+        raise Unwritable(option, "file", path, "it is a folder")
     is_special = path.exists() and not path.is_file()  # a device or a pipe: to open it is to use it
     if is_special and os.access(path, os.W_OK):
         return
@@ -132,7 +173,7 @@ def check_file(option: str, path: Path | None, *, endings: Sequence[str] = (), i
             trial.open("xb").close()
             trial.unlink()
     except OSError as error:
-        raise _unwritable(option, "file", path, error.strerror or str(error)) from None
+        raise Unwritable(option, "file", path, error.strerror or str(error)) from None
 
 
 def check_plot(option: str, path: Path | None) -> None:
@@ -147,10 +188,9 @@ def check_folder(option: str, path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
-    except FileExistsError:
-        raise _unwritable(option, "folder", path, "it is a file") from None
     except OSError as error:
-        raise _unwritable(option, "folder", path, error.strerror or str(error)) from None
+        reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror or str(error)
+        raise Unwritable(option, "folder", path, reason) from None
 
 
 def check_model(option: str, path: Path | None) -> None:
@@ -160,7 +200,7 @@ def check_model(option: str, path: Path | None) -> None:
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     if not ending:
         if path.exists():
-            raise _unwritable(option, "new folder", path, "it exists")
+            raise Unwritable(option, "new folder", path, "it exists")
         _check_parent(option, "new folder", path)
     elif not any(ending in known.extensions and known.written_from for known in FORMATS.values()):
         raise Usage(
@@ -171,11 +211,9 @@ def check_model(option: str, path: Path | None) -> None:
         check_file(option, path, is_replaced=True)
 
 
-def rehearse_model(path: Path | None, model: db.Model) -> None:
-    """Write a model of the same kind elsewhere, for the reasons why this format cannot hold it."""
-    if path is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            db.write(model, Path(folder) / path.name)
+def _check_parent(option: str, kind: str, path: Path) -> None:
+    if not path.parent.is_dir():
+        raise Unwritable(option, kind, path, f"there is no folder {str(path.parent)!r}")
 
 
 def write_table(path: Path, columns: Sequence[Any], rows: Iterable[Sequence[Any]]) -> None:
@@ -184,12 +222,3 @@ def write_table(path: Path, columns: Sequence[Any], rows: Iterable[Sequence[Any]
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(map(csv_cell, columns))
         writer.writerows(["" if cell != cell else csv_cell(cell) for cell in row] for row in rows)
-
-
-def _check_parent(option: str, kind: str, path: Path) -> None:
-    if not path.parent.is_dir():
-        raise _unwritable(option, kind, path, f"there is no folder {str(path.parent)!r}")
-
-
-def _unwritable(option: str, kind: str, path: Path, reason: str) -> Unwritable:
-    return Unwritable(f"{option} must be a {kind} that can be written ({reason}). Got {str(path)!r}.")

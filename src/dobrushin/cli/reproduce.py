@@ -3,57 +3,84 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Group
-from rich.markup import escape
 from rich.table import Table
 
 from dobrushin._shared.text import hint
-from dobrushin.cli.guard import CERTIFIED, FAILED, Usage
-from dobrushin.cli.output import Output, check_folder, table
-from dobrushin.experiments.catalog import EXPERIMENTS, Experiment, Outcome
-from dobrushin.experiments.catalog import run as run_experiment
-from dobrushin.experiments.store import MissingData, Setting
+from dobrushin.cli import completion
+from dobrushin.cli import options as opt
+from dobrushin.cli.output import CERTIFIED, FAILED, Output, Usage, check_folder, table
 
 
-def run(name: str | None, setting: Setting, folder: Path, workers: int, out: Output) -> int:
-    """Run one experiment or all; without a name say which there are."""
+@opt.verb("reproduce ising-tv --quick", shows_progress=False)
+def reproduce(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="An experiment, or all. Without it: list them.",
+            metavar="NAME",
+            show_default=False,
+            autocompletion=completion.complete_experiment,
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer replicates: a minute each at most.")] = False,
+    data: Annotated[Path | None, opt.file("Folder with the data, for those that need some.")] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for data, tables and figures.", metavar="PATH")] = Path(
+        "reproduced"
+    ),
+    seed: Annotated[int, opt.whole("Seed, to repeat a run (all but its times).", 0)] = 0,
+    workers: Annotated[int, opt.whole("Processes for replicates that do not measure time.")] = 1,
+    *,
+    out: Output,
+) -> int:
+    """Repeat the paper's experiments. An interrupted run resumes where it stopped.
+
+    Exit codes: 0 everything came out as it should, 1 something did not.
+    """
+    from dobrushin.experiments.catalog import EXPERIMENTS, MissingData, Outcome, Store
+    from dobrushin.experiments.catalog import run as run_experiment
+
     if name is None:
-        known = [{"name": e.name, "title": e.title, "paper": e.section} for e in EXPERIMENTS.values()]
-        out.show("experiments", {"experiments": known}, lambda: _list(list(EXPERIMENTS.values())))
+        known = [{"name": key, "title": one.title, "paper": one.section} for key, one in EXPERIMENTS.items()]
+        rows = [list(row.values()) for row in known]
+        columns = ("name", "what it shows", "paper")
+        out.show(
+            "experiments", {"experiments": known}, lambda: table("dobrushin reproduce NAME, or all", columns, rows)
+        )
         return CERTIFIED
     if name != "all" and name not in EXPERIMENTS:
         near = hint(name, EXPERIMENTS)
         raise Usage(f"NAME must be all or one of {', '.join(EXPERIMENTS)}{near}. Got {name!r}.")
-    if setting.data is not None and not setting.data.is_dir():
-        raise Usage(f"--data must be the folder that holds the data. There is no folder {setting.data}.")
+    if data is not None and not data.is_dir():
+        raise Usage(f"--data must be the folder that holds the data. There is no folder {data}.")
     check_folder("--out", folder)
-    say = _say if out.is_for_people and sys.stderr.isatty() else None
-    people = Output(as_json=False, quiet=not out.is_for_people)
     outcomes: list[Outcome] = []
     skipped: dict[str, str] = {}
     for wanted in EXPERIMENTS if name == "all" else [name]:
+        say = partial(_say, wanted) if out.is_for_people and sys.stderr.isatty() else None
         try:
             with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
-                outcome = run_experiment(wanted, setting, folder, say and _with_name(wanted, say), pool)
+                outcome = run_experiment(wanted, Store(quick, seed, data, folder, say, pool))
         except (MissingData, ImportError) as missing:  # its images, or the libraries that read them
             if name != "all":
                 raise
             skipped[wanted] = str(missing)
-            out.note(f"{wanted}: skipped. {skipped[wanted]}")
+            out.note(f"{wanted}: skipped. {missing}")
             continue
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"Interrupted. What was finished is in {folder}; the same command goes on from there."
             ) from None
         outcomes.append(outcome)
-        people.print(str, partial(_table, outcome))
+        if out.is_for_people:
+            out.print(str, partial(_table, outcome, EXPERIMENTS[wanted]))
     holds = all(outcome.holds for outcome in outcomes)
     if out.as_json:
         about = {"holds": holds, "experiments": [outcome.to_dict() for outcome in outcomes], "skipped": skipped}
@@ -61,33 +88,18 @@ def run(name: str | None, setting: Setting, folder: Path, workers: int, out: Out
     return CERTIFIED if holds else FAILED
 
 
-def _list(entries: list[Experiment]) -> Any:
-    rows = [[entry.name, entry.title, entry.section] for entry in entries]
-    return table("dobrushin reproduce NAME, or all", ("name", "what it shows", "paper"), rows)
-
-
-def _table(outcome: Outcome) -> Any:
+def _table(outcome: Any, about: Any) -> Group:
     """Make the table of statements and measurements, with the reasons where they differ."""
     grid = Table(show_lines=True)
     for column, ratio in (("", 3), ("paper says", 3), ("we measured", 5), ("", None)):
         grid.add_column(column, ratio=ratio, overflow="fold")
     for finding in outcome.findings:
-        grid.add_row(*(escape(cell) for cell in (finding.what, finding.paper, finding.measured, finding.verdict)))
-    entry = EXPERIMENTS[outcome.name]
-    notes = [f"{f.what}: {f.why}" for f in outcome.findings if f.verdict == "differs"]
+        grid.add_row(finding.what, finding.paper, finding.measured, finding.verdict)
+    notes = [f"{finding.what}: {finding.why}" for finding in outcome.findings if finding.verdict == "differs"]
+    head = f"{outcome.name}: {about.title} ({about.section}), {outcome.seconds:.0f} s"
     folder = outcome.files[-1].parent if outcome.files else "nowhere"
-    return Group(
-        escape(f"{outcome.name}: {entry.title} ({entry.section}), {outcome.seconds:.0f} s"),
-        grid,
-        *(escape(note) for note in notes),
-        escape(f"Data and figures: {folder}"),
-        "",
-    )
+    return Group(head, grid, *notes, f"Data and figures: {folder}", "")
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-def _with_name(name: str, say: Callable[[str], None]) -> Callable[[str], None]:
-    return lambda part: say(f"{name}: {part}")
+def _say(name: str, part: str) -> None:
+    print(f"{name}: {part}", file=sys.stderr)

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 import dobrushin as db
-from dobrushin.experiments.catalog import Finding
+from dobrushin.experiments.catalog import Arrays, Finding, Part, Store
 from dobrushin.experiments.drawing import COLORS, GREY, finish, look, panels
 from dobrushin.experiments.scans import certify, make_scan, paper_ising
-from dobrushin.experiments.store import Arrays, Part, Store
 
 SIDE, STEPS = 40, 16_000
 CRITICAL = 0.5 * float(np.log(1 + np.sqrt(2)))
@@ -45,19 +44,18 @@ def compute(store: Store) -> dict[str, Any]:
     dict
         "influence": arrays; "choosers": dict from tasks to lists of arrays; "coalescence": arrays.
     """
-    setting = store.setting
-    weak, strong = setting.pick(WEAK[::3], WEAK), setting.pick((0.24, 0.3, 0.36, 0.44), STRONG)
-    draws, runs = setting.pick(2, 5), setting.pick(2000, 20_000)
+    weak, strong = store.pick(WEAK[::3], WEAK), store.pick((0.24, 0.3, 0.36, 0.44), STRONG)
+    draws, runs = store.pick(2, 5), store.pick(2000, 20_000)
     sharper = store.parts([Part(f"influence-{theta}", _sharper, (theta,)) for theta in weak])
     choosers = {  # timed: one after the other
         task: [
-            store.part(f"choosers-{number}-{k}", _choose, task, setting.seed + k)
+            store.part(f"choosers-{number}-{k}", _choose, task, store.seed + k)
             for k in range(draws if task.startswith("10") else 1)
         ]
         for number, task in enumerate(TASKS)
     }
     coalesced = store.parts([
-        Part(f"coalescence-{theta}", _coalesce, (theta, runs, setting.seed_of(k)), {"runs": runs})
+        Part(f"coalescence-{theta}", _coalesce, (theta, runs, store.seed_of(k)), {"runs": runs})
         for k, theta in enumerate(strong)
     ])  # fmt: skip
     return {"influence": _stack(sharper), "choosers": choosers, "coalescence": _stack(coalesced)}

@@ -1,21 +1,48 @@
-"""The experiments by name, what they find, and how to run one."""
+"""The experiments by name, their findings, and runs whose parts are kept on disk: an interrupted run resumes."""
 
 from __future__ import annotations
 
 import csv
+import json
+import os
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, as_completed, wait
+from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
-from dobrushin.experiments.store import Setting, Store
+import numpy as np
+from numpy.typing import NDArray
 
+import dobrushin as db
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Experiment(NamedTuple):
+    """What an experiment shows, and where the paper has it."""
+
+    title: str
+    section: str
+
+
+EXPERIMENTS = {
+    "ising-tv": Experiment("bounds against steps, 10 × 10 Ising, all variables", "Sec. 5.1, App. B.1"),
+    "wall-clock": Experiment("estimates against time, a million variables", "Sec. 5.2, App. B.2"),
+    "mle": Experiment("maximum likelihood with Gibbs gradients", "Sec. 5.3"),
+    "marginal": Experiment("one site of a 40 × 40 Ising model", "Sec. 5.4, App. B.3"),
+    "loose-bounds": Experiment("influence bounds that are too large", "Sec. 5.6"),
+    "segmentation": Experiment("the labels of a region of an image", "Sec. 5.5, App. B.4"),
+    "beyond": Experiment("what this project adds", "not in the paper"),
+    "disease-mapping": Experiment("log relative risks of counties", "not in the paper"),
+}
 # A measured number that is this many times larger or smaller than the paper's is pointed out.
 _APART = 3.0
-Table = tuple[Sequence[str], Sequence[Sequence[Any]]]
+_SETTINGS = "settings"
 
 
 @dataclass(frozen=True)
@@ -61,11 +88,6 @@ class Finding:
         apart, way = (self.factor, "larger") if self.factor > 1 else (1 / self.factor, "smaller")
         return f"holds, but {float(f'{apart:.2g}'):g}× {way}"
 
-    @property
-    def expected(self) -> bool:
-        """Whether it holds, or does not for a known reason."""
-        return self.holds or bool(self.why)
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -87,7 +109,7 @@ class Outcome:
     @property
     def holds(self) -> bool:
         """Whether every finding holds, or differs for a reason that is given."""
-        return all(finding.expected for finding in self.findings)
+        return all(finding.verdict != "FAILS" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as a dict for JSON."""
@@ -101,75 +123,175 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Experiment:
-    """The name of an experiment, what it shows, where the paper has it, and whether it writes tables of its own."""
+class Part:
+    """A part of an experiment that is yet to be read or computed; see `Store.part`."""
 
     name: str
-    title: str
-    section: str
-    has_tables: bool = False
+    compute: Callable[..., Mapping[str, Any]]
+    arguments: tuple[Any, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
-EXPERIMENTS = {
-    entry.name: entry
-    for entry in (
-        Experiment("ising-tv", "bounds against steps, 10 × 10 Ising, all variables", "Sec. 5.1, App. B.1"),
-        Experiment("wall-clock", "estimates against time, a million variables", "Sec. 5.2, App. B.2"),
-        Experiment("mle", "maximum likelihood with Gibbs gradients", "Sec. 5.3"),
-        Experiment("marginal", "one site of a 40 × 40 Ising model", "Sec. 5.4, App. B.3"),
-        Experiment("loose-bounds", "influence bounds that are too large", "Sec. 5.6"),
-        Experiment("segmentation", "the labels of a region of an image", "Sec. 5.5, App. B.4"),
-        Experiment("beyond", "what this project adds", "not in the paper"),
-        Experiment("disease-mapping", "log relative risks of counties", "not in the paper", has_tables=True),
-    )
-}
+class MissingData(ValueError):
+    """An experiment needs files that were not given."""
 
 
-def load(name: str) -> ModuleType:
-    """Import the module of an experiment: its functions are `compute`, `findings`, `draw` and, for some, `tables`."""
-    from dobrushin.experiments import (
-        beyond,
-        disease_mapping,
-        ising_tv,
-        loose_bounds,
-        marginal,
-        mle,
-        segmentation,
-        wall_clock,
-    )
+@dataclass(frozen=True)
+class Store:
+    """How an experiment is run, and its parts: each is a file that is written when the part is finished.
 
-    return {
-        "ising-tv": ising_tv,
-        "wall-clock": wall_clock,
-        "mle": mle,
-        "marginal": marginal,
-        "loose-bounds": loose_bounds,
-        "segmentation": segmentation,
-        "beyond": beyond,
-        "disease-mapping": disease_mapping,
-    }[name]
+    Attributes
+    ----------
+    quick : bool
+        Fewer replicates and chains: a minute or less.
+    seed : int
+        With the same seed all but the times are the same.
+    data : Path or None
+        Where the images or counties are, for the experiments that need some.
+    folder : Path or None
+        Where files are written; None for nowhere.
+    say : function or None
+        Told what is computed.
+    executor : concurrent.futures.Executor or None
+        Computes parts that do not depend on each other and do not measure time; None for one after the other.
+
+    Examples
+    --------
+    >>> from dobrushin.experiments.catalog import Store
+    >>> Store(quick=True).part("squares", lambda n: {"values": [k * k for k in range(n)]}, 3)
+    {'values': array([0, 1, 4])}
+    """
+
+    quick: bool = False
+    seed: int = 0
+    data: Path | None = None
+    folder: Path | None = None
+    say: Callable[[str], None] | None = None
+    executor: Executor | None = None
+
+    def pick(self, quick: Any, full: Any) -> Any:
+        """Return `quick` for a quick run, else `full`."""
+        return quick if self.quick else full
+
+    def seed_of(self, *key: int) -> np.random.SeedSequence:
+        """Return the seed of one part of an experiment."""
+        return np.random.SeedSequence(self.seed, spawn_key=key)
+
+    def find_data(self, subfolder: str, *names: str) -> Path | None:
+        """Return the folder with files of these names, the folder of the data or one in it; None if there is none."""
+        folders = [] if self.data is None else [self.data, self.data / subfolder]
+        return next((here for here in folders if all((here / name).is_file() for name in names)), None)
+
+    def part(self, name: str, compute: Callable[..., Mapping[str, Any]], *arguments: Any, **about: Any) -> Arrays:
+        """Return the arrays of a part: read if a run with the same setting has finished it, else computed and written.
+
+        Parameters
+        ----------
+        name : str
+            Names the file.
+        compute : function
+            Returns a dict of arrays, given the arguments.
+        **about
+            What else the result depends on, beside the setting: a change makes the part be computed again.
+
+        Returns
+        -------
+        dict of arrays
+        """
+        return replace(self, executor=None).parts([Part(name, compute, arguments, about)])[0]
+
+    def parts(self, wanted: Sequence[Part]) -> list[Arrays]:
+        """Return parts that do not depend on each other, in order; over the executor, if there is one.
+
+        Examples
+        --------
+        >>> from dobrushin.experiments.catalog import Part, Store
+        >>> Store().parts([Part(f"power-{k}", lambda k: {"value": 2**k}, (k,)) for k in range(2)])
+        [{'value': array(1)}, {'value': array(2)}]
+        """
+        done = {k: stored for k, part in enumerate(wanted) if (stored := self._read(part)) is not None}
+        pending: dict[Future[Any], int] = {}
+
+        def keep(finished: Iterable[Future[Any]]) -> None:
+            for future in finished:
+                k = pending[future]
+                done[k] = self._write(wanted[k], future.result())
+
+        try:
+            for k, part in enumerate(wanted):
+                if k in done:
+                    continue
+                self.tell(part.name)
+                if self.executor is None:
+                    done[k] = self._write(part, part.compute(*part.arguments))
+                else:
+                    pending[self.executor.submit(part.compute, *part.arguments)] = k
+            keep(as_completed(pending))
+        except BaseException as error:
+            # What is under way comes to its end and is kept too.
+            for future in pending:
+                future.cancel()
+            ended = wait(pending).done
+            keep(f for f in ended if pending[f] not in done and not f.cancelled() and f.exception() is None)
+            if not isinstance(error, BrokenExecutor):
+                raise
+            remedy = "They are kept: the same call with a new executor goes on from there."
+            raise db.WorkerError(str(error), len(done), len(wanted), "parts", remedy) from None
+        return [done[k] for k in range(len(wanted))]
+
+    def tell(self, text: str) -> None:
+        """Say what is being done, where somebody listens."""
+        if self.say is not None:
+            self.say(text)
+
+    def _path(self, part: Part) -> Path | None:
+        return None if self.folder is None else self.folder / "parts" / f"{part.name}.npz"
+
+    def _settings(self, part: Part) -> str:
+        """Return what a stored part must have been computed for."""
+        about = {"version": db.__version__, "quick": self.quick, "seed": self.seed, **part.about}
+        return json.dumps(about, sort_keys=True)
+
+    def _read(self, part: Part) -> Arrays | None:
+        path = self._path(part)
+        if path is None:
+            return None
+        try:
+            # Opened here: of a damaged file NumPy leaves its own handle open.
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+                arrays = dict(stored)
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error):
+            return None  # not there, or not whole: computed again
+        return arrays if str(arrays.pop(_SETTINGS, "")) == self._settings(part) else None
+
+    def _write(self, part: Part, content: Mapping[str, Any]) -> Arrays:
+        """Write all arrays or none: a file under the final name is always whole."""
+        arrays = {key: np.asarray(value) for key, value in content.items()}
+        path = self._path(part)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_name(path.name + ".partial")
+            with open(partial, "wb") as file:
+                content = {**arrays, _SETTINGS: np.array(self._settings(part))}
+                np.savez_compressed(file, **content)
+            os.replace(partial, path)
+        return arrays
 
 
-def run(
-    name: str,
-    setting: Setting | None = None,
-    folder: Path | None = None,
-    say: Callable[[str], None] | None = None,
-    executor: Executor | None = None,
-) -> Outcome:
-    """Run an experiment, or what is left of it, and write its data, table and figures.
+def load(name: str) -> Any:
+    """Import the module of an experiment: its functions are `compute`, `findings` and `draw`."""
+    return import_module(f"dobrushin.experiments.{name.replace('-', '_')}")
+
+
+def run(name: str, store: Store) -> Outcome:
+    """Run an experiment, or what is left of it, and write its data, tables and figures.
 
     Parameters
     ----------
     name : str
         One of `EXPERIMENTS`.
-    setting : Setting, optional
-    folder : Path, optional
-        Files go to a folder of the experiment's name in it; default: nothing is written.
-    say : function, optional
-        Told what is being done.
-    executor : concurrent.futures.Executor, optional
-        Computes replicates that do not measure time; default: one after the other, each on all cores.
+    store : Store
+        How to run it. Files go to a folder of the experiment's name in its folder.
 
     Returns
     -------
@@ -177,9 +299,8 @@ def run(
 
     Examples
     --------
-    >>> from dobrushin.experiments.catalog import run
-    >>> from dobrushin.experiments.store import Setting
-    >>> found = run("ising-tv", Setting(quick=True))
+    >>> from dobrushin.experiments.catalog import Store, run
+    >>> found = run("ising-tv", Store(quick=True))
     >>> found.holds, found.findings[0].verdict
     (True, 'holds')
     """
@@ -189,29 +310,23 @@ def run(
         message = f"The experiments need {error.name}, which is not installed: pip install 'dobrushin[experiments]'"
         raise ImportError(message) from error
     experiment = load(name)
-    setting = setting or Setting()
-    if folder is not None:
-        folder = folder / (f"{name}-quick" if setting.quick else name)
-        folder.mkdir(parents=True, exist_ok=True)
+    if store.folder is not None:
+        store = replace(store, folder=store.folder / (f"{name}-quick" if store.quick else name))
     begin = time.perf_counter()
-    data = experiment.compute(Store(setting, folder, say, executor))
+    data = experiment.compute(store)
     findings = experiment.findings(data)
     files: list[Path] = []
-    if folder is not None:
-        if say is not None:
-            say("figures")
+    if store.folder is not None:
+        store.folder.mkdir(parents=True, exist_ok=True)
+        store.tell("figures")
         rows = [[finding.what, finding.paper, finding.measured, finding.verdict, finding.why] for finding in findings]
-        tables: dict[str, Table] = {"findings": (("what", "paper says", "we measured", "verdict", "why"), rows)}
-        if EXPERIMENTS[name].has_tables:
-            tables |= experiment.tables(data)
-        parts = sorted((folder / "parts").glob("*.npz"))
-        files = [*parts, *(_write_table(folder / f"{name}.csv", table) for name, table in tables.items())]
-        files += save(experiment.draw(data), folder)
+        drawn = {"findings": [("what", "paper says", "we measured", "verdict", "why"), *rows], **experiment.draw(data)}
+        files = sorted((store.folder / "parts").glob("*.npz"))
+        for what, content in drawn.items():
+            if isinstance(content, list):  # the rows of a table
+                files.append(store.folder / f"{what}.csv")
+                with open(files[-1], "w", newline="", encoding="utf-8") as file:
+                    csv.writer(file).writerows(content)
+            else:
+                files += save(what, content, store.folder)
     return Outcome(name, time.perf_counter() - begin, findings, files)
-
-
-def _write_table(path: Path, table: Table) -> Path:
-    columns, rows = table
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([columns, *rows])
-    return path

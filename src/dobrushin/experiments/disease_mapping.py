@@ -12,7 +12,6 @@ import csv
 import time
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,8 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 import dobrushin as db
-from dobrushin.experiments.catalog import Finding
+from dobrushin.experiments.catalog import Finding, MissingData, Store
 from dobrushin.experiments.drawing import legend_below, panels
-from dobrushin.experiments.store import MissingData, Store
 
 RHO, PRECISION = 0.9, 2.0
 RISK, CHANCE, LEVEL, CONFIDENCE = 0.1, 0.05, 0.02, 0.95
@@ -67,10 +65,9 @@ class Counties:
         return db.estimate(self.field(), targets, tolerance=tolerance, confidence=1 - (1 - CONFIDENCE) / 3, seed=seed)
 
 
-def read_counties(data: Path | None) -> Counties:
-    """Read the counties of a folder; raise `MissingData` where they are not there."""
-    folders = [] if data is None else [data, data / "spatial"]
-    folder = next((f for f in folders if (f / "nc_sids.csv").is_file() and (f / "nc_adjacency.csv").is_file()), None)
+def read_counties(store: Store) -> Counties:
+    """Read the counties; raise `MissingData` where they are not there."""
+    folder = store.find_data("spatial", "nc_sids.csv", "nc_adjacency.csv")
     if folder is None:
         raise MissingData(_MISSING)
     with open(folder / "nc_sids.csv", newline="", encoding="utf-8") as file:
@@ -94,17 +91,16 @@ def compute(store: Store) -> dict[str, Any]:
     store : Store
         300 sweeps of 4096 chains for the long run, 2000 draws of NUTS; 100 of 2048, and 500, if quick.
     """
-    setting = store.setting
-    counties = read_counties(setting.data)
-    sweeps, chains = setting.pick(100, 300), setting.pick(2048, 4096)
+    counties = read_counties(store)
+    sweeps, chains = store.pick(100, 300), store.pick(2048, 4096)
     data: dict[str, Any] = {"counties": counties}
-    data["intervals"] = store.part("intervals", _intervals, counties, setting.seed_of(0))
-    data["long"] = store.part("long", long_run, counties, sweeps, chains, setting.seed_of(1), sweeps=sweeps)
+    data["intervals"] = store.part("intervals", _intervals, counties, store.seed_of(0))
+    data["long"] = store.part("long", long_run, counties, sweeps, chains, store.seed_of(1), sweeps=sweeps)
     data["nuts"] = None
     if find_spec("numpyro") is not None:
-        draws = setting.pick(500, 2000)
-        data["nuts"] = store.part("nuts", _nuts, counties, draws, setting.seed_of(3), draws=draws)
-    data["orthant"] = store.part("orthant", _orthant, setting.seed_of(2))
+        draws = store.pick(500, 2000)
+        data["nuts"] = store.part("nuts", _nuts, counties, draws, store.seed_of(3), draws=draws)
+    data["orthant"] = store.part("orthant", _orthant, store.seed_of(2))
     return data
 
 
@@ -170,14 +166,6 @@ def long_run(counties: Counties, sweeps: int, chains: int, seed: Any) -> dict[st
     spread = np.sqrt(np.maximum(above.mean(axis=0) * (1 - above.mean(axis=0)), 1.0 / chains) / chains)
     error = states.std(axis=0) / np.sqrt(chains)
     return {"mean": states.mean(axis=0), "error": error, "above": above.mean(axis=0), "above, error": spread}
-
-
-def compare(counties: Counties, answer: db.Estimate, sweeps: int, seed: int) -> tuple[float, int]:
-    """Return the largest difference of means from a long run, and how many of its means are outside their interval."""
-    run = long_run(counties, sweeps, 1024, seed)
-    slack = 4 * run["error"]
-    outside = (run["mean"] < answer.lower - slack) | (run["mean"] > answer.upper + slack)
-    return float(np.abs(run["mean"] - answer.mean).max()), int(outside.sum())
 
 
 def _orthant(seed: np.random.SeedSequence) -> dict[str, Any]:
@@ -275,7 +263,7 @@ def _by_level(parts: dict[str, Any], end: str) -> NDArray[np.float64]:
     return np.asarray(parts[f"quantile, {end}"]).reshape(len(LEVELS), -1)
 
 
-def tables(data: dict[str, Any]) -> dict[str, tuple[list[str], list[list[Any]]]]:
+def _tabulate(data: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Make the table of all counties: counts, intervals, and means of long runs."""
     counties, parts = data["counties"], data["intervals"]
     columns: dict[str, Any] = {"county": counties.names, "observed": counties.observed, "expected": counties.expected}
@@ -289,7 +277,7 @@ def tables(data: dict[str, Any]) -> dict[str, tuple[list[str], list[list[Any]]]]
         if run is not None:
             columns |= {f"log relative risk, {title}": run["mean"], f"P(above the state's), {title}": run["above"]}
     shown = [[value if isinstance(value, str) else f"{value:.4g}" for value in column] for column in columns.values()]
-    return {"counties": (list(columns), [list(row) for row in zip(*shown, strict=True)])}
+    return [tuple(columns), *zip(*shown, strict=True)]
 
 
 def _inside(values: Any, errors: Any, parts: dict[str, Any], name: str) -> NDArray[np.bool_]:
@@ -333,7 +321,7 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
         right.annotate(counties.names[k], where[k], xytext=offset, textcoords="offset points", fontsize=7, ha=side)
     right.set_title("counties, laid out by their borders", fontsize=10)
     right.axis("off")
-    return {"disease-mapping": figure}
+    return {"disease-mapping": figure, "counties": _tabulate(data)}
 
 
 def _free_sides(names: list[str], which: list[int], where: NDArray[np.float64]) -> list[tuple[float, float]]:

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 from PIL import Image
 
+from dobrushin.experiments.catalog import Arrays
 from dobrushin.experiments.scans import FEW, METHODS
-from dobrushin.experiments.store import Arrays
 
 GREY = "#8A8A8A"
 # Okabe and Ito's colours, told apart by colour-blind readers too.
@@ -96,24 +96,21 @@ def mark_target(ax: Any, column: float, row: float, name: bool) -> None:
         ax.annotate("target", (column, row), (0.5, 0.45), textcoords="axes fraction", fontsize=8, arrowprops=arrow)
 
 
-def save(figures: dict[str, Any], folder: Path) -> list[Path]:
-    """Write each figure, with its number in the paper, as PNG (of few colours, so that it is small), SVG and PDF."""
-    written: list[Path] = []
+def save(name: str, figure: Any, folder: Path) -> list[Path]:
+    """Write a figure, with its number in the paper, as PNG (of few colours, so that it is small), SVG and PDF."""
+    png, *others = (folder / f"{name}.{suffix}" for suffix in ("png", "svg", "pdf"))
+    source = f"after {PAPER[name]} of the paper" if name in PAPER else "not in the paper"
+    figure.supxlabel(source, fontsize=8, color="#6A6A6A", x=0.99, ha="right")
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once is enough
+    figure.savefig(png)
+    with Image.open(png) as whole:
+        small = whole.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    small.save(png, optimize=True)
     with mpl.rc_context({"svg.fonttype": "none"}):  # text stays text
-        for name, figure in figures.items():
-            png, svg, pdf = (folder / f"{name}.{suffix}" for suffix in ("png", "svg", "pdf"))
-            source = f"after {PAPER[name]} of the paper" if name in PAPER else "not in the paper"
-            figure.supxlabel(source, fontsize=8, color="#6A6A6A", x=0.99, ha="right")
-            figure.draw_without_rendering()
-            figure.set_layout_engine("none")  # laid out once is enough
-            figure.savefig(png)
-            with Image.open(png) as whole:
-                small = whole.convert("RGB").quantize(128, dither=Image.Dither.NONE)
-            small.save(png, optimize=True)
-            figure.savefig(svg)
-            figure.savefig(pdf)
-            written += [png, svg, pdf]
-    return written
+        for path in others:
+            figure.savefig(path)
+    return [png, *others]
 
 
 def draw_guarantees(ax: Any, data: Arrays, title: str, methods: Sequence[str] = METHODS, compact: bool = False) -> None:

@@ -7,10 +7,9 @@ from typing import Any, Literal
 import numpy as np
 
 import dobrushin as db
-from dobrushin.experiments.catalog import Finding
+from dobrushin.experiments.catalog import Arrays, Finding, Part, Store
 from dobrushin.experiments.drawing import draw_guarantees, panels
 from dobrushin.experiments.scans import guarantees, paper_ising
-from dobrushin.experiments.store import Arrays, Part, Store
 
 # Steps. The paper gives no lengths in words: two orders of magnitude are reached between 2000 and 3000 steps.
 BUDGETS = (100, 200, 500, 1000, 1500, 2000, 2500, 3000)
@@ -29,8 +28,8 @@ def compute(store: Store) -> list[dict[str, Arrays]]:
     -------
     list of dicts from "paper" and "exact" to arrays
     """
-    first = store.setting.seed
-    replicates = range(first, first + store.setting.pick(3, 10))
+    first = store.seed
+    replicates = range(first, first + store.pick(3, 10))
     keys = [(seed, method) for seed in replicates for method in BOUNDS]
     parts = [Part(f"replicate-{seed}-{method}", _replicate, (seed, method), {"budgets": BUDGETS})
              for seed, method in keys]  # fmt: skip

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 import dobrushin as db
-from dobrushin.experiments.catalog import Finding
+from dobrushin.experiments.catalog import Finding, Store
 from dobrushin.experiments.drawing import draw_bias, draw_guarantees, finish, legend_below, panels
 from dobrushin.experiments.scans import all_biases, certify, guarantees
-from dobrushin.experiments.store import Store
 
 FACTORS = (1.0, 1.1, 1.3, 1.5)
 METHODS = ("systematic", "DoGS", "greedy + 1 round")
@@ -33,10 +32,9 @@ def compute(store: Store) -> dict[float, dict[str, Any]]:
         "bounds": guarantees; "tight": bounds of the same scans (the longest ones) without the factor; for each method
         the biases, as from `all_biases`.
     """
-    setting = store.setting
     model = db.Ising.grid(40, 40, couplings=0.165, periodic=True)
     tight = db.influence(model, method="paper")
-    chains, repetitions = setting.pick(100_000, 10**6), setting.pick(2, 4)
+    chains, repetitions = store.pick(100_000, 10**6), store.pick(2, 4)
     results: dict[float, dict[str, Any]] = {}
     for number, factor in enumerate(FACTORS):
         loose = db.Influence(tight.matrix * factor)

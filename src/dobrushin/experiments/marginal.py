@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dobrushin as db
-from dobrushin.experiments.catalog import Finding
+from dobrushin.experiments.catalog import Finding, Store
 from dobrushin.experiments.drawing import (
     draw_bias,
     draw_guarantees,
@@ -19,7 +19,6 @@ from dobrushin.experiments.drawing import (
     panels,
 )
 from dobrushin.experiments.scans import all_biases, guarantees
-from dobrushin.experiments.store import Store
 
 SIDE, STEPS = 40, 16_000
 BUDGETS = (50, 100, 250, 500, 1000, 2000, 4000, 8000, STEPS)
@@ -59,8 +58,7 @@ def compute(store: Store) -> dict[str, dict[str, Any]]:
     dict from models to dicts
         "paper", "exact": guarantees; for each scan the biases, as from `all_biases`.
     """
-    setting = store.setting
-    chains, repetitions = setting.pick(20_000, 10**6), setting.pick(2, 4)
+    chains, repetitions = store.pick(20_000, 10**6), store.pick(2, 4)
     results: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(MODELS):
         # The models of Section 5.4 and of its appendix.

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 import dobrushin as db
-from dobrushin.experiments.catalog import Finding
+from dobrushin.experiments.catalog import Arrays, Finding, Store
 from dobrushin.experiments.drawing import finish, look, panels
 from dobrushin.experiments.scans import doubling_scan
-from dobrushin.experiments.store import Arrays, Store
 
 SIDES = (3, 4)
 OBSERVATIONS = 5
@@ -53,9 +52,8 @@ def compute(store: Store) -> dict[int, list[Arrays]]:
     -------
     dict from sides to lists of arrays
     """
-    setting = store.setting
     return {
-        side: [store.part(f"run-{side}-{k}", _run, side, setting.seed_of(side, k)) for k in range(setting.pick(2, 5))]
+        side: [store.part(f"run-{side}-{k}", _run, side, store.seed_of(side, k)) for k in range(store.pick(2, 5))]
         for side in SIDES
     }
 

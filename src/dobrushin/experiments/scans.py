@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import dobrushin as db
-from dobrushin.experiments.store import Arrays, Part, Store
+from dobrushin.experiments.catalog import Arrays, Part, Store
 
 METHODS = ("uniform", "systematic", "DoGS", "iterated DoGS", "greedy + 1 round")
 _POINTS = 100
@@ -216,7 +216,7 @@ def all_biases(
     dict
         "many" and "few": arrays of `biases`, for "few" a list of them; "chains": how many "many" are.
     """
-    seed_of, budgets = store.setting.seed_of, what[-1]
+    seed_of, budgets = store.seed_of, what[-1]
     many = store.part(name, biases, *what, chains, seed_of(*key), chains=chains, budgets=budgets)
     few = store.parts([
         Part(f"{name}-{k}", biases, (*what, FEW, seed_of(*key, k)), {"budgets": budgets}) for k in range(repetitions)

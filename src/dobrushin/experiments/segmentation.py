@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 import dobrushin as db
 from dobrushin import vision
-from dobrushin.experiments.catalog import Finding
+from dobrushin.experiments.catalog import Finding, MissingData, Part, Store
 from dobrushin.experiments.scans import certify, doubling_scan
 from dobrushin.experiments.segmentation_figures import METHODS, errors, spread
 from dobrushin.experiments.segmentation_figures import draw as draw
-from dobrushin.experiments.store import MissingData, Part, Store
 
 TOLERANCE = 0.05  # of each label, for "certified scan"
 CHAINS = 200
@@ -74,12 +73,12 @@ def open_pictures(folder: Path, most: int | None, words: tuple[int, int, int], m
     return Pictures(folder, most, words)
 
 
-def find_images(data: Path | None) -> Path:
+def find_images(store: Store) -> Path:
     """Find the folder of the images, or say what is missing."""
-    for folder in [] if data is None else [data, data / "msrc"]:
-        if (folder / "index.json").is_file():
-            return folder
-    raise MissingData(_MISSING if data is None else f"{_MISSING} There is no index.json in {data}.")
+    folder = store.find_data("msrc", "index.json")
+    if folder is None:
+        raise MissingData(_MISSING if store.data is None else f"{_MISSING} There is no index.json in {store.data}.")
+    return folder
 
 
 @lru_cache(maxsize=16)
@@ -121,18 +120,17 @@ def compute(store: Store) -> dict[str, Any]:
     dict
         "selection", "certificates" and "example": arrays; "runs": for each run a list of arrays, one for each split.
     """
-    setting = store.setting
-    folder = find_images(setting.data)
+    folder = find_images(store)
     mark = index_mark(folder)
-    pictures = open_pictures(folder, *setting.pick((120, (300, 60, 10)), (None, (1000, 100, 10))), mark)
-    runs, splits = setting.pick((1, 2), (3, 20))
-    images, draws = setting.pick((2, 200), (12, 500))
-    seed = setting.seed_of(0, 0)
+    pictures = open_pictures(folder, *store.pick((120, (300, 60, 10)), (None, (1000, 100, 10))), mark)
+    runs, splits = store.pick((1, 2), (3, 20))
+    images, draws = store.pick((2, 200), (12, 500))
+    seed = store.seed_of(0, 0)
     certified = store.part("certificates", measure_certificates, pictures, seed, images, draws, mark=mark)
     example = store.part("example", make_example, pictures, seed, mark=mark)
     about = {"mark": mark, "chains": CHAINS, "tolerance": TOLERANCE}
     results = store.parts([
-        Part(f"run-{run}-split-{split:02d}", measure_split, (pictures, setting.seed_of(run, split)), about)
+        Part(f"run-{run}-split-{split:02d}", measure_split, (pictures, store.seed_of(run, split)), about)
         for run in range(runs)
         for split in range(splits)
     ])  # fmt: skip

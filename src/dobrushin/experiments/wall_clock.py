@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dobrushin as db
-from dobrushin.experiments.catalog import Finding
+from dobrushin.experiments.catalog import Arrays, Finding, Store
 from dobrushin.experiments.drawing import GREY, finish, legend_below, look, panels
 from dobrushin.experiments.scans import certify, doubling_scan, paper_ising
-from dobrushin.experiments.store import Arrays, Store
 
 # Side of the grid: steps of the systematic scan, steps of the paper's DoGS scan.
 SIZES = {300: (190_000, 16), 1000: (2_000_000, 16)}
@@ -38,15 +37,14 @@ def compute(store: Store) -> dict[int, dict[str, Any]]:
     -------
     dict from sizes to dicts with "setup" (arrays) and "trials" (lists of arrays)
     """
-    setting = store.setting
-    seconds = setting.pick(0.7, 10.0)
+    seconds = store.pick(0.7, 10.0)
     results: dict[int, dict[str, Any]] = {}
     for size, (steps, _) in SIZES.items():
-        model = cache(lambda size=size: paper_ising(size, size, seed=setting.seed, fields=False))
+        model = cache(lambda size=size: paper_ising(size, size, seed=store.seed, fields=False))
         setup = store.part(f"setup-{size}", _setup, model, steps)
         trials = [
-            store.part(f"trial-{size}-{k}", _trial, model, setup, seconds, setting.seed_of(size, k), seconds=seconds)
-            for k in range(setting.pick(2 if size == 300 else 1, 4))
+            store.part(f"trial-{size}-{k}", _trial, model, setup, seconds, store.seed_of(size, k), seconds=seconds)
+            for k in range(store.pick(2 if size == 300 else 1, 4))
         ]
         results[size] = {"setup": setup, "trials": trials}
     return results
