@@ -83,8 +83,7 @@ class Counterfeit:
 
     def outcomes_of(self, path, count):
         """What the chains of the first part give."""
-        proof = opened(self.write(path))
-        part = Part(proof, self.plan["parts"][0], self.outcomes["parts"][0])
+        part = first_part(opened(self.write(path)))
         return Walk(part, part.scan()).outcomes(np.arange(count))
 
     def verdict(self, path, model=None, replay=None):
@@ -95,6 +94,12 @@ class Counterfeit:
 def opened(path, seconds=1e9):
     """The proof in a file, read and not checked."""
     return Proof(Document(path.read_bytes(), Budget(seconds, 16 * MEMORY_LIMIT)))
+
+
+def first_part(proof):
+    """The first part of a proof that was read."""
+    plan = proof.plan["parts"][0]
+    return Part(proof, plan, proof.document.outcomes["parts"][0], METHODS[plan["method"]])
 
 
 def of_field(sites, couplings, question, low, high, numbers=(), **part):
@@ -109,4 +114,4 @@ def of_field(sites, couplings, question, low, high, numbers=(), **part):
                        scan=np.array([0]), sites=rows)  # fmt: skip
 
 
-__all__ = ["METHODS", "Counterfeit", "bound", "chains", "exact", "marginal", "of_field", "opened"]
+__all__ = ["METHODS", "Counterfeit", "bound", "chains", "exact", "first_part", "marginal", "of_field", "opened"]

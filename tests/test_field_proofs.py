@@ -8,12 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 import dobrushin as db
-from counterfeit import of_field, opened
+from counterfeit import first_part, of_field, opened
 from dobrushin._fields import influence as finder
 from dobrushin._fields.anchor import find_start
 from dobrushin.cli.app import app
 from dobrushin.verify import BELIEVED, fields, verify_proof
-from dobrushin.verify.proof import Part
 from field_reference import KINDS, Grid, random_field
 from forger import Forgery, forgeries, put
 
@@ -266,7 +265,7 @@ def test_control_a_finder_with_a_wrong_variance_is_refused(path, monkeypatch):
 def field_of(path):
     """What the checker knows of a field, and the steps."""
     proof = opened(path)
-    part = Part(proof, proof.plan["parts"][0], proof.document.outcomes["parts"][0])
+    part = first_part(proof)
     order = part.scan()
     return fields.Field(part, order), order, proof.questions[0]
 

@@ -139,12 +139,12 @@ def test_influence_without_enumeration(seed, monkeypatch):
             table = rng.normal(size=[states[v] for v in scope]) * rng.choice([0.1, 1.0, 5.0])
             table[rng.random(table.shape) < 0.05 * rng.integers(2)] = -np.inf
             scopes, tables = [*scopes, scope], [*tables, table]
-        monkeypatch.setattr(certificates, "MOST_WORK", 1e9)
+        monkeypatch.setattr(certificates, "MAX_WORK", 1e9)
         exact_pairs, exact_cap = certificates.influence(Factors(states, zip(scopes, tables, strict=True), PLENTY), [0])[
             0
         ]
-        monkeypatch.setattr(certificates, "MOST_WORK", 0.0)
-        monkeypatch.setattr(certificates, "MOST_BINARY", -1)
+        monkeypatch.setattr(certificates, "MAX_WORK", 0.0)
+        monkeypatch.setattr(certificates, "MAX_BINARY", -1)
         pairs, cap = certificates.influence(Factors(states, zip(scopes, tables, strict=True), PLENTY), [0])[0]
         assert cap >= exact_cap - 1e-12
         for (_, most), (_, value) in zip(pairs, exact_pairs, strict=True):

@@ -29,33 +29,25 @@ ABOUT_FILE = (
     "the model is as the file says: no other factor touches a variable that is updated, summed or"
     " unbounded"
 )
-WIDTH, MOST_LINES = 500, 24  # of the verdict as it is printed
+WIDTH, MAX_LINES = 500, 24  # of the verdict as it is printed
 
-_LAWS, _SCAN = {"law", "linear"}, {"scan": str, "steps": int, "confidence": float, "chains": int}
-_DRAWN = {
-    **_SCAN,
-    "kernel": str,
-    "places": str,
-    "start": str,
-    "trials": int,
-    "aim": float,
-    "run": int,
-}
-_OUTCOME = {"drawn": int, "block": int, "counts": str, "means": list}
-_SUMMED = {"order": str, "border": str, "sweep": str, "sweeps": int}
-_BOUND = {"scan": str, "steps": int, "error": str, "initial": str, "matrix": str}
-_FIELD = {**_SCAN, "sites": str, "levels": dict, "slip": float}
-METHODS: dict[str, Method] = {
-    "dobrushin": (check_chains, _LAWS, _DRAWN, _OUTCOME),
-    "coalescence": (
-        check_sets,
-        {*_LAWS, "joint"},
-        {**_DRAWN, "words": int},
-        {**_OUTCOME, "attempt": int},
+SCAN = {"scan": str, "steps": int}
+CHAINS_OF = {**SCAN, "confidence": float, "chains": int}
+DRAWN = {**CHAINS_OF, "kernel": str, "places": str, "start": str}
+DRAWN |= {"trials": int, "aim": float, "run": int}
+OUTCOME = {"drawn": int, "block": int, "counts": str, "means": list}
+BOUND = {**SCAN, "error": str, "initial": str, "matrix": str}
+SUMMED = {"order": str, "border": str, "sweep": str, "sweeps": int}
+FIELD = {**CHAINS_OF, "sites": str, "levels": dict, "slip": float}
+LAWS = {"law", "linear"}
+METHODS = {
+    "dobrushin": Method(check_chains, LAWS, DRAWN, OUTCOME),
+    "coalescence": Method(
+        check_sets, {*LAWS, "joint"}, {**DRAWN, "words": int}, {**OUTCOME, "attempt": int}
     ),
-    "sums": (check_sums, _LAWS, _SUMMED, {}),
-    "variation": (check_variation, {"distance"}, _BOUND, {}),
-    "field": (check_field, {"joint", "bias", *NUMBERS}, _FIELD, {"numbers": list}),
+    "sums": Method(check_sums, LAWS, SUMMED, {}),
+    "variation": Method(check_variation, {"distance"}, BOUND, {}),
+    "field": Method(check_field, {"joint", "bias", *NUMBERS}, FIELD, {"numbers": list}),
 }
 
 
@@ -84,9 +76,9 @@ class Verdict:
         blocks = (("Claim", self.claim), ("Checked", self.checked), ("Assumed", self.assumptions))
         for title, sentences in blocks:
             shown = list(sentences)
-            if len(shown) > MOST_LINES:
-                left_out = f"... {len(shown) - MOST_LINES} lines ..."
-                shown = [*shown[: MOST_LINES // 2], left_out, *shown[-MOST_LINES // 2 :]]
+            if len(shown) > MAX_LINES:
+                left_out = f"... {len(shown) - MAX_LINES} lines ..."
+                shown = [*shown[: MAX_LINES // 2], left_out, *shown[-MAX_LINES // 2 :]]
             lines += [f"{title}:", *(f"  {_line(sentence)}" for sentence in shown)] if shown else []
         return "\n".join(lines)
 
@@ -151,7 +143,7 @@ def verify_proof(
 
 
 def _check(path: str, model: Any, replay: int | None, budget: Budget) -> Verdict:
-    budget.need(32.0 * os.stat(path).st_size, f"the file {path}")
+    budget.charge(f"the file {path}", briefly=32.0 * os.stat(path).st_size)
     proof = Proof(Document(Path(path).read_bytes(), budget), replay)
     unread = ""
     if model is not None:

@@ -8,21 +8,19 @@ from dobrushin.verify import MEMORY_LIMIT, TIME_LIMIT, verify_proof
 
 def main() -> int:
     """Check a file, print the verdict, and return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m dobrushin.verify", description="Check a proof."
-    )
-    parser.add_argument("proof", help="the proof file")
+    parser = argparse.ArgumentParser("python -m dobrushin.verify", description="Check a proof.")
     about = "a model file (.uai, .bif, .npz or a folder) to compare the factors with"
-    parser.add_argument("model", nargs="?", help=about)
-    parser.add_argument("--replay", metavar="all|N", help="blocks of chains to draw again")
     add = parser.add_argument
+    add("proof", help="the proof file")
+    add("model", nargs="?", help=about)
+    add("--replay", metavar="all|N", help="blocks of chains to draw again")
     add("--time-limit", type=float, default=TIME_LIMIT, metavar="SECONDS", help="default: 60")
     add("--memory-limit", type=float, default=MEMORY_LIMIT, metavar="BYTES", help="default: 2^30")
-    options = parser.parse_args()
-    replay = int(options.replay) if (options.replay or "").isdecimal() else options.replay
-    limits = options.time_limit, options.memory_limit
+    options = vars(parser.parse_args())
+    if (options["replay"] or "").isdecimal():
+        options["replay"] = int(options["replay"])
     try:
-        verdict = verify_proof(options.proof, options.model, replay, *limits)
+        verdict = verify_proof(options.pop("proof"), **options)
     except (OSError, ValueError) as error:
         parser.error(str(error))
     code = sys.stdout.encoding or "ascii"

@@ -19,8 +19,8 @@ from dobrushin.verify.proof import SOME_STATE, Part, Row, Steps
 FLOOR = 2.0**-1000  # bounds of less are raised to it, so that none underflows to 0
 # Enumerate the neighbours while own states x joint states x their numbers of states, or binary
 # neighbours, are not more.
-MOST_WORK, MOST_BINARY = 1.2e5, 13
-MOST_LEADS = 2**24  # numbers in tables of leads, which need the square of the own states
+MAX_WORK, MAX_BINARY = 1.2e5, 13
+MAX_LEADS = 2**24  # numbers in tables of leads, which need the square of the own states
 PER_ROW, PER_PAIR, PER_ENTRY = 1e-3, 4e-5, 2e-8  # seconds
 GIVEN = (
     "entry (i, j) of the matrix in the file bounds the influence of j on i, and entry (i, i) that"
@@ -52,13 +52,11 @@ def influence(factors: Factors, variables: Iterable[int]) -> dict[int, Row]:
     rows = {}
     for variable in set(variables):
         hood = factors.around(variable)
-        factors.budget.spend(PER_ROW, "the influences on all variables")
+        factors.budget.charge("the influences on all variables", PER_ROW)
         work = hood.own * hood.cells * (1.0 + sum(hood.sizes))
-        is_binary = {hood.own, *hood.sizes} == {2} and len(hood.others) <= MOST_BINARY
-        if work <= MOST_WORK or is_binary or not hood.others:
-            values, cap = _by_enumeration(hood)
-        else:
-            values, cap = _by_closed_forms(hood)
+        is_binary = {hood.own, *hood.sizes} == {2} and len(hood.others) <= MAX_BINARY
+        is_small = work <= MAX_WORK or is_binary or not hood.others
+        values, cap = _by_enumeration(hood) if is_small else _by_closed_forms(hood)
         rows[variable] = list(zip(hood.others, values, strict=True)), cap
     return rows
 
@@ -75,16 +73,13 @@ def gap(D: float, h: float) -> float:
     return min(1.0, max(FLOOR, upper / lower * (1.0 + (64.0 + 8.0 * abs(x - h)) * UNIT)))
 
 
-def _charge_pairs(hood: Neighbourhood, per_pair: float) -> None:
+def _charge_pairs(hood: Neighbourhood, per_pair: float, size: float = 0.0) -> None:
     """Count the comparisons of all pairs of states of each neighbour."""
-    held = [0] * len(hood.others)
-    for places, _ in hood.parts:
-        for p in places:
-            held[p] += 1
-    count = sum(size**2 * (tables + 1) for size, tables in zip(hood.sizes, held, strict=True))
-    size = max(hood.sizes, default=0)
-    what = f"the influences on a variable of {hood.own} states with a neighbour of {size}"
-    hood.budget.spend(0.5 * count * per_pair, what)
+    pairs = zip(hood.sizes, hood.holding, strict=True)
+    count = sum(size**2 * (len(numbers) + 1) for size, numbers in pairs)
+    largest = max(hood.sizes, default=0)
+    what = f"the influences on a variable of {hood.own} states with a neighbour of {largest}"
+    hood.budget.charge(what, 0.5 * count * per_pair, briefly=size)
 
 
 def _moves(tables: list[Array], size: int) -> Iterator[tuple[int, int]]:
@@ -94,10 +89,12 @@ def _moves(tables: list[Array], size: int) -> Iterator[tuple[int, int]]:
             yield x, y
 
 
-def _tables_of(parts: list[tuple[list[int], Array]], neighbour: int) -> list[Array]:
+def _tables_of(
+    parts: list[tuple[list[int], Array]], holding: list[int], neighbour: int
+) -> list[Array]:
     """The tables that hold a neighbour, with its states first."""
-    holding = [(places, table) for places, table in parts if neighbour in places]
-    return [np.moveaxis(table, places.index(neighbour), 0) for places, table in holding]
+    found = [parts[number] for number in holding]
+    return [np.moveaxis(table, places.index(neighbour), 0) for places, table in found]
 
 
 def _by_enumeration(hood: Neighbourhood) -> tuple[list[float], float]:
@@ -108,19 +105,14 @@ def _by_enumeration(hood: Neighbourhood) -> tuple[list[float], float]:
     conditionals).
     """
     _charge_pairs(hood, PER_PAIR)
-    below = hood.all_laws
-    ends = np.zeros((len(below), 1))
-    laws = np.diff(np.concatenate([ends, below, ends + 1.0], axis=1), axis=1)
+    laws = np.diff(hood.all_laws, axis=1, prepend=0.0, append=1.0)
     laws = np.concatenate([np.nan_to_num(laws), np.isnan(laws[:, :1])], axis=1)
-    lines = laws.reshape(*hood.sizes, hood.own + 1)
-    values = []
+    lines, values = laws.reshape(*hood.sizes, hood.own + 1), []
     for axis, size in enumerate(hood.sizes):
-        own = np.moveaxis(lines, axis, 0)
-        far = [
-            0.5 * float(np.abs(own[x] - own[y]).sum(axis=-1).max()) + hood.margin
-            for x, y in _moves(_tables_of(hood.parts, axis), size)
-        ]
-        values.append(min(1.0, max(far, default=0.0)))
+        own, tables = np.moveaxis(lines, axis, 0), _tables_of(hood.parts, hood.holding[axis], axis)
+        pairs = ((own[x], own[y]) for x, y in _moves(tables, size))
+        far = [0.5 * float(np.abs(one - other).sum(axis=-1).max()) for one, other in pairs]
+        values.append(min(1.0, max(far) + hood.margin) if far else 0.0)
     # Two laws share at least what every law gives to each state (theory.md, Caps).
     common = float(laws.min(axis=0).sum())
     return values, min(1.0, 1.0 - common + hood.margin) if any(values) else 0.0
@@ -138,61 +130,38 @@ def _by_closed_forms(hood: Neighbourhood) -> tuple[list[float], float]:
     parts = [(places, table[..., alive > -math.inf]) for places, table in hood.parts]
     own = int((alive > -math.inf).sum())
     is_simple = own == 2 or all(len(places) < 2 for places, _ in parts)
-    has_leads = own > 1 and is_simple and own**2 * len(parts) <= MOST_LEADS
+    has_leads = own > 1 and is_simple and own**2 * len(parts) <= MAX_LEADS
     cells = max(table.size for _, table in parts)
-    _charge_pairs(hood, PER_PAIR + PER_ENTRY * cells / min(hood.sizes) * (own if has_leads else 2))
-    size = 40.0 * cells + 32.0 * has_leads * own**2 * len(parts)
-    hood.budget.need(size, "the influences on a variable")
-    forms = _ClosedForms(parts, own, hood, has_leads)
-    pairs = [forms.bound(k, size) for k, size in enumerate(hood.sizes)]
-    return [value for value, _ in pairs], forms.cap(pairs)
-
-
-class _ClosedForms:
-    """Bounds on the influences on one variable from the extremes of each of its tables."""
-
-    def __init__(
-        self, parts: list[tuple[list[int], Array]], own: int, hood: Neighbourhood, has_leads: bool
-    ) -> None:
-        self.parts, self.own = parts, own
-        self.slack = UNIT * (16.0 * (len(parts) + 2) * hood.magnitude + 64.0 * own)
-        self.has_leads = has_leads and all(np.isfinite(table).all() for _, table in parts)
-        none = np.zeros((own, own) if self.has_leads else (1, 1))
-        self.leads = [_leads(table) for _, table in parts] if self.has_leads else []
-        self.total = sum(self.leads, none)
-
-    def bound(self, neighbour: int, size: int) -> tuple[float, float]:
-        """Bound the influence of a neighbour; also the largest range D."""
-        tables, value, widest = _tables_of(self.parts, neighbour), 0.0, 0.0
-        elsewhere = self.total
-        for (places, _), lead in zip(self.parts, self.leads, strict=False):
-            elsewhere = elsewhere - lead if neighbour in places else elsewhere
+    per_pair = PER_PAIR + PER_ENTRY * cells / min(hood.sizes) * (own if has_leads else 2)
+    _charge_pairs(hood, per_pair, 40.0 * cells + 32.0 * has_leads * own**2 * len(parts))
+    has_leads = has_leads and all(np.isfinite(table).all() for _, table in parts)
+    slack = UNIT * (16.0 * (len(parts) + 2) * hood.magnitude + 64.0 * own)
+    leads = [_leads(table) for _, table in parts] if has_leads else []
+    values, total, widest = [], sum(leads, np.zeros((own, own) if has_leads else (1, 1))), 0.0
+    for k, size in enumerate(hood.sizes):
+        tables, found = _tables_of(parts, hood.holding[k], k), [(0.0, 0.0)]
+        elsewhere = total - sum(leads[number] for number in hood.holding[k] if has_leads)
         for x, y in _moves(tables, size):
-            with np.errstate(invalid="ignore"):
-                D = self.slack + sum(_range(table[x] - table[y]) for table in tables)
-            h = self._lead(tables, x, y, elsewhere) if self.has_leads else 0.0
-            widest = max(widest, D)
-            value = max(value, gap(D, h) if self.own > 1 else float(math.inf == D))
-        return value, widest
+            D = slack + sum(_range(table[x], table[y]) for table in tables)
+            h = _lead(tables, x, y, elsewhere) - slack if has_leads else 0.0
+            found.append((D, gap(D, max(0.0, h)) if own > 1 else float(math.inf == D)))
+        widest += max(D for D, _ in found)
+        values.append(max(value for _, value in found))
+    # The effect of all neighbours together (theory.md, Caps).
+    cap = gap(widest * (1.0 + 1e-12), 0.0) if own > 1 else max(values)
+    if has_leads and own == 2:  # the two ends of the log-odds
+        low, high = float(total[0, 1]), -float(total[1, 0])
+        middle = max(0.0, 0.5 * abs(low + high) - slack)
+        cap = min(cap, gap(high - low + slack, middle))
+    return values, cap
 
-    def _lead(self, tables: list[Array], x: int, y: int, elsewhere: Array) -> float:
-        """The least lead of the leading state half-way between two states of a neighbour."""
-        ahead = elsewhere + sum(_leads(0.5 * (table[x] + table[y])) for table in tables)
-        np.fill_diagonal(ahead, math.inf)
-        with np.errstate(over="ignore"):
-            leads = -np.log(np.exp(-ahead).sum(axis=0))
-        return max(0.0, float(np.max(leads)) - self.slack)
 
-    def cap(self, pairs: list[tuple[float, float]]) -> float:
-        """Bound the effect of all neighbours together (theory.md, Caps)."""
-        if self.own < 2:
-            return max(value for value, _ in pairs)
-        cap = gap(math.fsum(widest for _, widest in pairs) * (1.0 + 1e-12), 0.0)
-        if self.has_leads and self.own == 2:  # the two ends of the log-odds
-            low, high = float(self.total[0, 1]), -float(self.total[1, 0])
-            middle = max(0.0, 0.5 * abs(low + high) - self.slack)
-            cap = min(cap, gap(high - low + self.slack, middle))
-        return cap
+def _lead(tables: list[Array], x: int, y: int, elsewhere: Array) -> float:
+    """The least lead of the leading state half-way between two states of a neighbour."""
+    ahead = elsewhere + sum(_leads(0.5 * (table[x] + table[y])) for table in tables)
+    np.fill_diagonal(ahead, math.inf)
+    with np.errstate(over="ignore"):
+        return float(np.max(-np.log(np.exp(-ahead).sum(axis=0))))
 
 
 def _leads(table: Array) -> Array:
@@ -201,11 +170,13 @@ def _leads(table: Array) -> Array:
     return np.array([(lines - lines[:, [a]]).min(axis=0) for a in range(lines.shape[1])])
 
 
-def _range(change: Array) -> float:
-    """The largest range, over own states, of a change of log-weights.
+def _range(x: Array, y: Array) -> float:
+    """The largest range, over own states, of a change of log-weights from x to y.
 
     A state that is forbidden before and after the change (NaN) has no part in it.
     """
+    with np.errstate(invalid="ignore"):
+        change = x - y
     if np.isinf(change).any():
         return math.inf
     is_known = ~np.isnan(change)
@@ -220,10 +191,8 @@ def check_variation(part: Part) -> float:
     ((k, question),) = part.questions.items()
     count = len(proof.states)
     error, initial = (proof.array(plan[name], "f", count) for name in ("error", "initial"))
-    require(
-        all(np.all((b >= 0.0) & (b <= 1.0)) for b in (error, initial)),
-        "A bound on a start or an update is not between 0 and 1.",
-    )
+    is_bound = all(np.all((b >= 0.0) & (b <= 1.0)) for b in (error, initial))
+    require(is_bound, "A bound on a start or an update is not between 0 and 1.")
     require(not proof.plan["dropped"], "Steps of a scan would see the variables that are left out.")
     proof.close(order.cycle)
     rows = influence(proof.factors, order.cycle)
@@ -238,24 +207,19 @@ def check_variation(part: Part) -> float:
     proof.within(k, 0, False, proof.upper[k][0] >= question.bias(bounds))
     proof.checked.append(f"the bias of {len(order)} steps by Dobrushin's bound")
     proof.assumptions.append(SOME_STATE)
-    return 0.0
+    return part.lost
 
 
 def _read_rows(triples: Array, updated: set[int], count: int) -> dict[int, Row]:
     """Read influences (i, j, C_ij) that the file supplies; (i, i) is the cap of i."""
-    require(
-        np.isfinite(triples).all() and np.all(triples[:, 2] >= 0.0),
-        "An influence is below 0, infinite or not a number.",
-    )
+    i, j, value = triples.T
+    is_right = np.isfinite(triples).all() and np.all(value >= 0.0)
+    require(is_right, "An influence is below 0, infinite or not a number.")
+    is_used = np.isin(i, list(updated)) & (j >= 0) & (j < count) & (j == np.floor(j))
+    require(is_used.all(), "The matrix has entries that the scan does not use.")
     pairs: dict[int, list[tuple[int, float]]] = {v: [] for v in updated}
-    caps = dict.fromkeys(updated, 1.0)
-    for i, j, value in triples.tolist():
-        require(
-            i in pairs and 0 <= j < count and j == int(j),
-            "The matrix has entries that the scan does not use.",
-        )
-        if i == j:
-            caps[int(i)] = min(1.0, value)
-        else:
-            pairs[int(i)].append((int(j), value))
-    return {v: (pairs[v], caps[v]) for v in updated}
+    for own, other, size in zip(*triples.T.tolist(), strict=True):
+        pairs[int(own)].append((int(other), size))
+    rows = {v: [(other, size) for other, size in pairs[v] if other != v] for v in updated}
+    caps = {v: dict(pairs[v]).get(v, 1.0) for v in updated}
+    return {v: (rows[v], min(1.0, caps[v])) for v in updated}

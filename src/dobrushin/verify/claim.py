@@ -50,18 +50,18 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
 BOUNDS_ONLY = ("distance", "joint", "bias")  # questions whose answer is an upper bound
 
 
+def escaped(character: str) -> str:
+    """Return a character, or the code of one that cannot be seen or changes what stands near it."""
+    moves = unicodedata.bidirectional(character) in RIGHT_TO_LEFT
+    is_mark = unicodedata.category(character).startswith("M")
+    is_plain = character.isprintable() and not is_mark and not moves
+    return character if is_plain else ascii(character)[1:-1]
+
+
 def printable(text: str) -> str:
     """Return text on one line in visible characters that keep their order."""
-
-    def shown(character: str) -> str:
-        is_mark = unicodedata.category(character).startswith("M")
-        turns = unicodedata.bidirectional(character) in RIGHT_TO_LEFT
-        return (
-            character if character.isprintable() and not is_mark | turns else ascii(character)[1:-1]
-        )
-
     ends = text[: 2 * LONGEST_NAME] + text[2 * LONGEST_NAME :][-LONGEST_NAME:]
-    line = " ".join("".join(map(shown, ends)).split())
+    line = " ".join("".join(map(escaped, ends)).split())
     half = LONGEST_NAME // 2
     return line if len(line) <= LONGEST_NAME else f"{line[:half]} ... {line[-half:]}"
 
@@ -81,18 +81,14 @@ class Names:
     """Variables and states as they are shown: by number, and by name where that says more."""
 
     def __init__(self, plan: dict[str, Any], positions: Array, states: list[int]) -> None:
-        self.plain: list[str] = items(plan["names"], str)
-        pairs = zip(self.plain, positions.tolist(), strict=True)
-        self.variables = [
-            f"variable {position}"
-            if name == str(position)
-            else f"{quoted(name)} (variable {position})"
-            for name, position in pairs
-        ]
+        self.plain: list[str] = items(plan["names"], str, len(states))
         require(len(set(self.plain)) == len(states), "Two variables of the proof have one name.")
-        self.states = {
-            int(v): items(names, str, states[int(v)]) for v, names in plan["states"].items()
-        }
+        self.variables = [
+            f"variable {at}" if name == str(at) else f"{quoted(name)} (variable {at})"
+            for name, at in zip(self.plain, positions.tolist(), strict=True)
+        ]
+        pairs = plan["states"].items()
+        self.states = {int(v): items(names, str, states[int(v)]) for v, names in pairs}
 
     def state(self, variable: int, digit: int) -> str:
         """Return the name of a state, and its number where that differs; -1 and 1 are spins."""
@@ -111,10 +107,8 @@ class Question:
     """A law of variables, the mean of a linear statistic, a distance, or a question on a field."""
 
     def __init__(self, about: Any, states: list[int], names: Names) -> None:
-        require(
-            isinstance(about, dict) and about.get("kind") in QUESTIONS,
-            "A question is of no known kind.",
-        )
+        is_known = isinstance(about, dict) and about.get("kind") in QUESTIONS
+        require(is_known, "A question is of no known kind.")
         self.about, self.kind, self.names = about, about["kind"], names
         entries(about, "a question", kind=str, variables=list, **QUESTIONS[self.kind][0])
         self.variables: list[int] = items(about["variables"], int)
@@ -128,13 +122,11 @@ class Question:
         require(min(self.weights) > 0.0, "A weight is not positive.")
         # The least and the greatest answer that is possible at all.
         self.least = -math.inf if self.kind in ("mean", "statistic", "quantile") else 0.0
-        self.most = {"distance": math.fsum(self.weights), "bias": math.inf}.get(
-            self.kind, 1.0 - self.least
-        )
+        most = {"distance": math.fsum(self.weights), "bias": math.inf}
+        self.most = most.get(self.kind, 1.0 - self.least)
         if self.kind == "linear":
             self._read_linear(about)
         self.is_law = self.kind == "law"
-        self.shown = ", ".join(names.variables[v] for v in self.variables)
         # Rows are claimed. Of two states one interval is enough: the other one mirrors it.
         self.cells = math.prod(self.sizes) if self.is_law else 0
         self.rows = max(1, self.cells)
@@ -146,17 +138,15 @@ class Question:
         self.slope, self.offset, self.divisor = about["slope"], about["offset"], about["divisor"]
         self.least, self.most = items(about["bounds"], float, 2)
         ends = [self.offset, self.offset + self.slope * (sum(self.sizes) - len(self.sizes))]
+        name = quoted(about["name"])
+        is_small = max(abs(self.slope), self.divisor, *map(abs, ends)) < 2**50
         require(
-            self.divisor > 0
-            and max(abs(self.slope), self.divisor, *map(abs, ends)) < 2**50
-            and self.least < self.most,
-            f"The statistic {quoted(about['name'])} has numbers that are too large.",
+            self.divisor > 0 and is_small and self.least < self.most,
+            f"The statistic {name} has numbers that are too large.",
         )
         least, most = (Fraction(end) * self.divisor for end in (self.least, self.most))
-        require(
-            least <= min(ends) and max(ends) <= most,
-            f"The values of {quoted(about['name'])} leave the bounds stated for it.",
-        )
+        is_inside = least <= min(ends) and max(ends) <= most
+        require(is_inside, f"The values of {name} leave the bounds stated for it.")
         self.weights = [abs(self.slope) * (size - 1) / self.divisor for size in self.sizes]
 
     def bias(self, bounds: dict[int, float]) -> float:
@@ -169,20 +159,19 @@ class Question:
         """Return the statistic of joint states, given by the numbers of the states."""
         return (self.offset + self.slope * digits.sum(axis=0, dtype=np.int64)) / self.divisor
 
-    def titles(self, budget: Budget) -> list[str]:
-        """Say what each row is."""
-        longest = sum(len(self.names.variables[v]) + LONGEST_NAME + 20 for v in self.variables)
-        budget.hold(2.0 * self.rows * (longest + 200), "the claim in words")
-        budget.spend(1e-5 * self.rows * len(self.variables), "the claim in words")
-        if self.is_law:
-            states = product(*map(range, self.sizes))
-            return [f"P({self.names.event(self.variables, digits)})" for digits in states]
-        about = {k: quoted(v) if k == "name" else v for k, v in self.about.items()}
-        return [QUESTIONS[self.kind][1].format(**about, shown=self.shown)]
-
     def sentences(self, lower: list[float], upper: list[float], budget: Budget) -> list[str]:
         """Say what is claimed of each row."""
-        rows = zip(self.titles(budget), lower, upper, strict=True)
+        names = [self.names.variables[v] for v in self.variables]
+        longest = sum(len(name) + LONGEST_NAME + 20 for name in names)
+        size, seconds = 2.0 * self.rows * (longest + 200), 1e-5 * self.rows * len(names)
+        budget.charge("the claim in words", seconds, held=size)
+        if self.is_law:
+            states = product(*map(range, self.sizes))
+            titles = [f"P({self.names.event(self.variables, digits)})" for digits in states]
+        else:
+            about = {k: quoted(v) if k == "name" else v for k, v in self.about.items()}
+            titles = [QUESTIONS[self.kind][1].format(**about, shown=", ".join(names))]
+        rows = zip(titles, lower, upper, strict=True)
         if self.kind in BOUNDS_ONLY:
             return [f"{title}: at most {rounded(high, False)}" for title, _, high in rows]
         return [f"{title}: from {rounded(a, True)} to {rounded(b, False)}" for title, a, b in rows]

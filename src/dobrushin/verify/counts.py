@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 
 from dobrushin.verify.certificates import forward, influence
-from dobrushin.verify.document import Array, items, require
+from dobrushin.verify.document import Array, items, require, require_all
 from dobrushin.verify.draws import KERNELS, SETS, Walk
 from dobrushin.verify.intervals import is_below, mean_limits
 from dobrushin.verify.proof import SOME_STATE, Part
@@ -26,61 +26,54 @@ class Counts:
 
     def __init__(self, part: Part, walk: Walk, more: int = 1) -> None:
         """A second try has `more` times as many runs."""
-        self.part, self.walk, self.proof = part, walk, part.proof
-        plan, outcome = part.plan, part.outcome
-        drawn, self.block = outcome["drawn"], outcome["block"]
+        self.part, self.walk, self.proof, plan = part, walk, part.proof, part.plan
+        drawn, self.block = part.outcome["drawn"], part.outcome["block"]
         trials, self.chains = plan["trials"] * more, plan["chains"] * more
         self.trials, self.early = min(trials, drawn), drawn < trials
-        require(
-            0 <= trials <= 2**40 and 1 <= self.chains <= 2**40 and plan["aim"] > 0.0,
-            "The planned numbers of chains are not positive.",
-        )
-        require(0.0 < plan["confidence"] < 1.0, "The confidence of a part is not between 0 and 1.")
-        require(
-            0 <= drawn <= max(self.chains, trials), "More outcomes were drawn than was planned."
-        )
-        require(
-            self.block >= 1 and self.block % walk.lanes == 0,
-            "Blocks of chains do not hold whole streams.",
-        )
-        self.is_sets = walk.kernel in SETS
+        is_planned = 0 <= trials <= 2**40 and 1 <= self.chains <= 2**40 and plan["aim"] > 0.0
         self.row = {v: k for k, v in enumerate(walk.looked_at)}
         self.counted = {k: q for k, q in part.questions.items() if q.kind != "linear"}
         others = [k for k in part.questions if k not in self.counted]
-        values = items(outcome["means"], int, len(others))
-        self.means = dict(zip(others, values, strict=True))  # how many chains each mean is of
+        means = items(part.outcome["means"], int, len(others))
+        self.means = dict(zip(others, means, strict=True))  # how many chains each mean is of
+        is_whole = self.block >= 1 and self.block % walk.lanes == 0
+        require_all(
+            {
+                "The planned numbers of chains are not positive.": is_planned,
+                "More outcomes were drawn than was planned.": (
+                    0 <= drawn <= max(self.chains, trials)
+                ),
+                "Blocks of chains do not hold whole streams.": is_whole,
+                "A mean is of more chains than were drawn.": all(0 <= n <= drawn for n in means),
+            }
+        )
         if self.counted:
             self._replay_blocks()
         if others:
-            require(
-                min(values) >= 0 and max(values) <= drawn,
-                "A mean is of more chains than were drawn.",
-            )
-            self._draw_all(max(values))
+            self._draw_all(max(means))
 
     def _draw_all(self, count: int) -> None:
         """Draw all chains again: a mean is made from each of them."""
-        budget = self.proof.budget
-        budget.need(count * (8.0 * len(self.row) + 120.0), f"means of {count} chains")
-        if self.proof.replay is None:
-            budget.spend(self._seconds(count), f"means of {count} chains")
+        what, size = f"means of {count} chains", count * (8.0 * len(self.row) + 120.0)
+        self._charge(what, count, size)
         lanes = self.walk.lanes
         self.final = self.walk.outcomes(np.arange(-(-count // lanes) * lanes))
         self.proof.checked.append(f"draws and means of all of {count} chains, from the seed")
 
+    def _charge(self, what: str, chains: int, size: float = 0.0) -> None:
+        """Count the work of drawing chains, unless the user has asked for it."""
+        seconds = self._seconds(chains) if self.proof.replay is None else 0.0
+        self.proof.budget.charge(what, seconds, briefly=size)
+
     def _replay_blocks(self) -> None:
         """Draw blocks of chains again, and compare their counts with those in the file."""
-        number = -(-self.trials // self.block)
-        name, proof = self.part.outcome["counts"], self.proof
-        stated = proof.array(name, "i", number, -1, drawn=True)
-        require(
-            np.all((stated >= 0) & (stated <= self.block)),
-            "A count is negative, or larger than its block.",
-        )
+        number, proof = -(-self.trials // self.block), self.proof
+        stated = proof.array(self.part.outcome["counts"], "i", number, -1, drawn=True)
+        is_count = np.all((stated >= 0) & (stated <= self.block))
+        require(is_count, "A count is negative, or larger than its block.")
         picked = self._pick(number)
-        if proof.replay is None:
-            what = f"{len(picked)} blocks of {self.block} chains"
-            proof.budget.spend(self._seconds(len(picked) * self.block), what)
+        what = f"{len(picked)} blocks of {self.block} chains"
+        self._charge(what, len(picked) * self.block)
         chains = max(self.walk.lanes, COUNTED_AT_ONCE // len(self.row))
         at_once = max(1, chains // self.block)
         size = min(self.block, chains // self.walk.lanes * self.walk.lanes)
@@ -89,15 +82,12 @@ class Counts:
                 self._count(group * self.block + start, min(size, self.block - start))
                 for start in range(0, self.block, size)
             )
-            require(
-                np.array_equal(found, stated[group]),
-                "The counts of a block are not those that its chains give.",
-            )
+            is_same = np.array_equal(found, stated[group])
+            require(is_same, "The counts of a block are not those that its chains give.")
         proof.blocks, proof.replayed = proof.blocks + number, proof.replayed + len(picked)
         total = iter(stated.sum(axis=0).tolist())
-        self.totals = {
-            k: list(islice(total, q.cells + self.is_sets)) for k, q in self.counted.items()
-        }
+        widths = {k: q.cells + self.walk.is_sets for k, q in self.counted.items()}
+        self.totals = {k: list(islice(total, width)) for k, width in widths.items()}
 
     def _count(self, firsts: Array, size: int) -> Array:
         """Count, for `size` chains from each of these on, those in each cell and open sets.
@@ -109,7 +99,7 @@ class Counts:
         block = np.repeat(np.arange(len(firsts)), size)
         for question in self.counted.values():
             own = digits[[self.row[v] for v in question.variables]]
-            width = question.cells + self.is_sets
+            width = question.cells + self.walk.is_sets
             cell = np.full(own.shape[1], width)  # closed runs of a bound are not counted
             if question.is_law:
                 cell = np.ravel_multi_index(tuple(np.maximum(own, 0)), question.sizes)
@@ -137,21 +127,22 @@ class Counts:
         needed = proof.replay or math.ceil(math.log(MISSED) / math.log1p(-share))
         return np.sort(secrets.SystemRandom().sample(range(number), min(number, needed)))
 
+    def is_above(self, end: float, count: int, level: float) -> bool:
+        """Return whether the chance of what was counted is above a number, at some level."""
+        return is_below(end, count, self.trials, level, self.early, self.proof.budget)
+
     def check(self, k: int, bias: float, level: float) -> None:
         """Check the rows of a question: each end errs with half of the level, beside the bias."""
         proof, question = self.proof, self.part.questions[k]
         if question.kind == "linear":
             self._check_mean(k, bias, level)
             return
-        wider, n, total = bias + 1e-15, self.trials, self.totals[k]
-        left_open = total[-1] if self.is_sets else 0
+        wider, total = bias + 1e-15, self.totals[k]
+        left_open = total[-1] if self.walk.is_sets else 0
         for row, (low, high) in enumerate(zip(proof.lower[k], proof.upper[k], strict=True)):
-            inside, outside = total[row], n - total[row] - left_open
-            is_low, is_high = (
-                is_below(end + wider, count, n, level / 2.0, self.early, proof.budget)
-                for end, count in ((low, inside), (1.0 - high, outside))
-            )
-            proof.within(k, row, is_low, is_high)
+            inside, outside = total[row], self.trials - total[row] - left_open
+            is_low = self.is_above(low + wider, inside, level / 2.0)
+            proof.within(k, row, is_low, self.is_above(1.0 - high + wider, outside, level / 2.0))
 
     def _check_mean(self, k: int, bias: float, level: float) -> None:
         """Check a mean: runs that are open count with the least, and with the largest value."""
@@ -163,29 +154,28 @@ class Counts:
         proxy = 0.25 if count == self.chains else None
         low, _ = mean_limits(np.where(is_known, unit, 0.0), level, aim, proxy)
         _, high = mean_limits(np.where(is_known, unit, 1.0), level, aim, proxy)
-        low, high = (question.least + question.span * end for end in (low, high))
         rounding = 2.0**-50 * (abs(question.least) + abs(question.most))
         wider = bias + 1e-12 * (1.0 + question.span) + rounding
-        is_low, is_high = proof.lower[k][0] + wider <= low, proof.upper[k][0] - wider >= high
+        is_low = proof.lower[k][0] + wider <= question.least + question.span * low
+        is_high = proof.upper[k][0] - wider >= question.least + question.span * high
         proof.within(k, 0, is_low, is_high)
 
 
 def check_chains(part: Part) -> float:
     """Check chains, whose bias Dobrushin's bound limits (theory.md, Certificates)."""
-    proof, plan, order = part.proof, part.plan, part.scan()
-    require(plan["kernel"] in KERNELS, "The checker does not know the kernel of the chains.")
+    proof, order = part.proof, part.scan()
+    is_known = part.plan["kernel"] in KERNELS
+    require(is_known, "The checker does not know the kernel of the chains.")
     apart = proof.close(order.cycle)
     # A uniform number has 53 bits or more; the log-density that was left may be off.
     error = {v: proof.states[v] * 2.0**-52 + proof.off for v in set(order.cycle)}
     disagreement = forward(influence(proof.factors, order.cycle), order, error, {})
     counts = Counts(part, Walk(part, order))
     proof.checked.append(f"the bias of {len(order)} steps by Dobrushin's bound, from the factors")
-    lost = 1.0 - plan["confidence"]
-    level = lost / sum(question.intervals for question in part.questions.values())
     for k, question in part.questions.items():
-        counts.check(k, question.bias(disagreement) + question.span * apart, level)
+        counts.check(k, question.bias(disagreement) + question.span * apart, part.level)
     proof.assumptions.append(SOME_STATE)
-    return lost
+    return part.lost
 
 
 def check_sets(part: Part) -> float:
@@ -196,33 +186,25 @@ def check_sets(part: Part) -> float:
     proof, plan, order = part.proof, part.plan, part.scan()
     attempt = part.outcome["attempt"]
     is_bound = "joint" in {question.kind for question in part.questions.values()}
-    require(
-        attempt in ((-1,) if is_bound else (0, 1))
-        and plan["kernel"] in SETS
-        and plan["start"] == "",
-        "These are no runs on sets.",
-    )
+    is_try = attempt in ((-1,) if is_bound else (0, 1)) and plan["start"] == ""
+    require(is_try and plan["kernel"] in SETS, "These are no runs on sets.")
     # A bound is on the law after the steps, which would see variables that are left out.
-    require(
-        not is_bound or len(part.questions) + len(proof.plan["dropped"]) == 1,
-        "A bound on a law after a scan is the only question, and leaves out nothing.",
-    )
+    is_alone = len(part.questions) + len(proof.dropped) == 1
+    why = "A bound on a law after a scan is the only question, and leaves out nothing."
+    require(is_alone or not is_bound, why)
     apart = proof.close(order.cycle)
     mark, more = ((), 1) if is_bound else ((1996, 8, attempt), MORE[attempt])
     counts = Counts(part, Walk(part, order, mark), more)
-    wrong = len(order) * (max(proof.states) ** 2 * 2.0**-46 + 2.0 * proof.off) + 1e-15
+    wrong = len(order) * (max(proof.states) ** 2 * 2.0**-46 + 2.0 * proof.off) + 1e-15 + apart
     proof.checked.append(f"{len(order)} steps on sets that hold every trajectory")
-    lost = 1.0 - plan["confidence"]
-    if is_bound:
-        ((k, _),) = part.questions.items()
-        wrong += apart + len(order) * max(proof.close([v]) for v in set(order.cycle))
-        low, closed = 1.0 - proof.upper[k][0] + wrong, counts.trials - counts.totals[k][0]
-        is_high = is_below(low, closed, counts.trials, lost, counts.early, proof.budget)
-        proof.within(k, 0, False, is_high)
-    else:
-        level = lost / sum(question.intervals for question in part.questions.values())
-        for k, question in part.questions.items():
-            counts.check(k, question.span * (wrong + apart), level * 0.5 * TRIES[attempt])
+    for k, question in part.questions.items():
+        if is_bound:  # beside a model file, its own laws of updates may differ at each step
+            wrong += len(order) * max(proof.close([v]) for v in set(order.cycle))
+            closed = counts.trials - counts.totals[k][0]
+            is_high = counts.is_above(1.0 - proof.upper[k][0] + wrong, closed, part.lost)
+            proof.within(k, 0, False, is_high)
+        else:
+            counts.check(k, question.span * wrong, part.level * 0.5 * TRIES[attempt])
     what = "the scan and the number of runs were chosen without the words of this seed"
     proof.assumptions += [what, SOME_STATE]
-    return lost
+    return part.lost

@@ -1,6 +1,6 @@
 """Read a proof file: a zip of one JSON document and plain arrays, within limits of time and memory.
 
-Whoever wrote the file may be hostile. So each entry must have the kind that it should have, sizes
+Whoever wrote the file may be hostile. So each entry must have the type that it should have, sizes
 are charged to a `Budget` before anything is unpacked or computed, and nothing is ever executed.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORMAT = "dobrushin proof 2"
-MOST_MEMBERS = 100_000  # files in the zip
+MAX_MEMBERS = 100_000  # files in the zip
 KINDS = ("<f8", "<i8", "|i1", "<i2")  # doubles, and whole numbers of 8, 1 and 2 bytes
 INTERPRETER = 2**27  # bytes that Python and NumPy take before anything is read
 Array = NDArray[Any]
@@ -39,6 +39,12 @@ def require(is_so: Any, why: str) -> None:
         raise Rejected(why)
 
 
+def require_all(conditions: dict[str, Any]) -> None:
+    """Reject the proof unless all conditions are met; each stands behind what is wrong if not."""
+    for why, is_so in conditions.items():
+        require(is_so, why)
+
+
 class Budget:
     """The seconds, by the checker's own estimate, and the bytes that a check may still take."""
 
@@ -46,24 +52,19 @@ class Budget:
         self.seconds, self.memory = seconds, memory
         self.spent, self.held = 0.0, float(INTERPRETER)
 
-    def spend(self, seconds: float, what: str) -> None:
-        """Count work before it is done."""
+    def charge(
+        self, what: str, seconds: float = 0.0, held: float = 0.0, briefly: float = 0.0
+    ) -> None:
+        """Count a step before it is done: its time, and the bytes that it keeps or needs."""
         self.spent += seconds
         if self.spent > self.seconds:
             needed = f"at least {math.ceil(self.spent)} s, and the limit is {self.seconds:g} s"
             raise TooLarge(f"With {what} the check takes {needed}. Raise --time-limit to allow it.")
-
-    def need(self, size: float, what: str) -> None:
-        """Refuse a step that takes more memory than is left."""
-        if self.held + size > self.memory:
-            needed = f"about {math.ceil((self.held + size) / 2**20)} MiB"
+        if self.held + held + briefly > self.memory:
+            needed = f"about {math.ceil((self.held + held + briefly) / 2**20)} MiB"
             limit = f"and the limit is {self.memory / 2**20:g} MiB"
             raise TooLarge(f"With {what} the check takes {needed}, {limit}. Raise --memory-limit.")
-
-    def hold(self, size: float, what: str) -> None:
-        """Count memory that stays in use."""
-        self.need(size, what)
-        self.held += size
+        self.held += held
 
 
 def is_a(value: Any, kind: Any) -> bool:
@@ -80,11 +81,8 @@ def entries(value: Any, where: str, **kinds: Any) -> None:
 
 def items(values: Any, kind: type, count: int | None = None) -> list[Any]:
     """Return a JSON list after checking its length and the type of its values."""
-    require(
-        (isinstance(values, list) and all(is_a(value, kind) for value in values))
-        and count in (None, len(values)),
-        "A list has the wrong length or type.",
-    )
+    is_right = isinstance(values, list) and all(is_a(value, kind) for value in values)
+    require(is_right and count in (None, len(values)), "A list has the wrong length or type.")
     return values
 
 
@@ -93,18 +91,17 @@ def read_array(data: bytes, kinds: tuple[str, ...]) -> Array:
     file = io.BytesIO(data)
     require(np.lib.format.read_magic(file) == (1, 0), "An array is not in version 1.0 of .npy.")
     shape, is_fortran, kind = np.lib.format.read_array_header_1_0(file)
+    size = kind.itemsize * math.prod(shape)
     require(
-        kind.str in kinds
-        and len(shape) <= 3
-        and (kind.itemsize * math.prod(shape)) == len(data) - file.tell(),
+        kind.str in kinds and len(shape) <= 3 and size == len(data) - file.tell(),
         "An array has an unknown type, more than three axes, or the wrong length.",
     )
     return np.ndarray(shape, kind, data, file.tell(), order="F" if is_fortran else "C")
 
 
-def open_zip(content: bytes, budget: Budget) -> zipfile.ZipFile:
-    """Open a zip file whose members have different names and are packed in the usual way."""
-    require(content.count(b"PK\x01\x02") <= MOST_MEMBERS, "The zip file has too many members.")
+def read_zip(content: bytes, budget: Budget) -> dict[str, bytes]:
+    """Unpack a zip file whose members have different names and are packed in the usual way."""
+    require(content.count(b"PK\x01\x02") <= MAX_MEMBERS, "The zip file has too many members.")
     archive = zipfile.ZipFile(io.BytesIO(content))
     members = archive.infolist()
     require(
@@ -113,55 +110,43 @@ def open_zip(content: bytes, budget: Budget) -> zipfile.ZipFile:
     )
     # 16 bytes for each one: packed and unpacked data, whole numbers of 8 bytes, lists of them.
     unpacked = sum(info.file_size for info in members)
-    budget.hold(16.0 * unpacked + 1000.0 * len(members), "the arrays of the file")
-    return archive
+    budget.charge("the arrays of the file", held=16.0 * unpacked + 1000.0 * len(members))
+    return {info.filename: archive.open(info).read(info.file_size) for info in members}
 
 
 class Document:
     """The plan (fixed before anything is drawn), the outcomes of draws, and the claim."""
 
     def __init__(self, content: bytes, budget: Budget) -> None:
-        self.budget = budget
-        self.arrays, self.used = dict[str, Array](), set[str]()
-        archive = open_zip(content, budget)
-        for info in archive.infolist():
-            name = info.filename.removesuffix(".npy")
-            is_array = info.filename.endswith(".npy") and name.isidentifier()
-            require(is_array or name == "proof.json", "The zip file has a member of no known name.")
-            if is_array:
-                data = archive.open(info).read(info.file_size)  # no more is unpacked
-                self.arrays[name] = read_array(data, KINDS)
-        require("proof.json" in archive.namelist(), "The file is no proof: proof.json is missing.")
-        size = archive.getinfo("proof.json").file_size
-        budget.hold(48.0 * size, "the text of the file")
-        text = archive.open("proof.json").read(size)
+        self.budget, self.used, self.arrays = budget, set[str](), dict[str, Array]()
+        members = read_zip(content, budget)
+        require("proof.json" in members, "The file is no proof: proof.json is missing.")
+        text = members.pop("proof.json")
+        for member, data in members.items():
+            name, _, ending = member.partition(".")
+            is_known = name.isidentifier() and ending == "npy"
+            require(is_known, "The zip file has a member of no known name.")
+            self.arrays[name] = read_array(data, KINDS)
+        budget.charge("the text of the file", held=48.0 * len(text))
         whole = json.loads(text, object_pairs_hook=_object)
         entries(whole, "proof.json", format=str, plan=dict, outcomes=dict, claim=dict)
-        require(
-            whole["format"] == FORMAT,
-            f"The format is {whole['format']!r}, and this checker reads {FORMAT!r}.",
-        )
         self.plan, self.outcomes, self.claim = whole["plan"], whole["outcomes"], whole["claim"]
+        found = whole["format"]
+        require(found == FORMAT, f"The format is {found!r}, and this checker reads {FORMAT!r}.")
 
     def array(self, name: str, kind: str, *shape: int, drawn: bool = False) -> Array:
         """Return an array of a kind and shape (-1: any length) of the plan, or of the outcomes.
 
         Only arrays of the outcomes have names that begin with "counts": no seed follows from them.
         """
-        require(
-            name in self.arrays and name.startswith("counts") == drawn,
-            f"The array {name!r} is missing.",
-        )
+        is_there = name in self.arrays and name.startswith("counts") == drawn
+        require(is_there, f"The array {name!r} is missing.")
         self.used.add(name)
         array = self.arrays[name]
-        self.budget.spend(1e-5 + 3e-8 * array.size, "the arrays of all parts")
+        self.budget.charge("the arrays of all parts", 1e-5 + 3e-8 * array.size)
         pairs = zip(shape, array.shape, strict=False)
-        require(
-            array.ndim == len(shape)
-            and all(wanted in (-1, size) for wanted, size in pairs)
-            and array.dtype.kind == kind,
-            f"The array {name!r} has a wrong type or shape.",
-        )
+        fits = len(shape) == array.ndim and all(wanted in (-1, size) for wanted, size in pairs)
+        require(fits and array.dtype.kind == kind, f"The array {name!r} has a wrong type or shape.")
         return array.astype(np.int64) if kind == "i" else array
 
     def seed_of_plan(self) -> int:

@@ -8,14 +8,13 @@ an exponential (docs/proofs.md has a table of the kernels).
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin.verify.certificates import Steps
-from dobrushin.verify.document import Array, require
-from dobrushin.verify.model import Neighbourhood
+from dobrushin.verify.document import Array, require, require_all
+from dobrushin.verify.model import Neighbourhood, decimal_sums
+from dobrushin.verify.proof import Part, Proof, Steps
 
 PLANES = 24  # of the 64 bits of a number that has a bit in each of 64 words: looked at first
 AT_ONCE, IN_MEMORY = 2**16, 2**28  # chains that run together, and bytes that they take
@@ -68,89 +67,82 @@ class Streams:
 class Walk:
     """All that a chain, or a run on sets, depends on but its number."""
 
-    def __init__(self, part: Any, order: Steps, mark: tuple[int, ...] = ()) -> None:
+    def __init__(self, part: Part, order: Steps, mark: tuple[int, ...] = ()) -> None:
         """A mark in the seed keeps the words of runs on sets apart from others."""
         proof, plan, run = part.proof, part.plan, part.plan["run"]
         self.factors, self.order, self.budget = proof.factors, order, proof.budget
         self.kernel, self.words = plan["kernel"], plan.get("words", 0)
         self.lanes = 64 if self.kernel in SHARED else 1  # chains that share a stream
+        self.is_race, self.is_sets = self.kernel in RACES, self.kernel in SETS
         self.hoods = {v: self.factors.around(v) for v in set(order.cycle)}
         # Variables whose final states are wanted, and those that are seen on the way.
         asked = {v for question in part.questions.values() for v in question.variables}
         self.looked_at = sorted(asked)
         seen = {v for i, hood in self.hoods.items() for v in (i, *hood.others)}
-        self.places = self._read_places(proof, plan["places"], seen | asked)
-        self.start = self._read_start(proof, plan["start"])
+        self._read_places(proof, plan["places"], seen | asked)
+        self._read_start(proof, plan["start"])
         self.at_once = self._fit()
         require(0 <= run < 2**32 and run not in proof.runs, "Two parts share their random words.")
         proof.runs.add(run)
         self.entropy, key = proof.seed()
         self.spawn_key = (*key, *((1990, 4, run) if run else ()), *mark)
 
-    def _read_places(self, proof: Any, name: str, needed: set[int]) -> dict[int, int]:
+    def _read_places(self, proof: Proof, name: str, needed: set[int]) -> None:
         """Read which word each variable starts with; -1 where chains do not hold the variable."""
         numbers = proof.array(name, "i", len(proof.states)).tolist()
-        places = {v: p for v, p in enumerate(numbers) if p >= 0}
-        require(
-            len(set(places.values())) == len(places) and max(numbers) < 2**62,
-            "Two variables start with the same words.",
+        self.places = {v: p for v, p in enumerate(numbers) if p >= 0}
+        differ = len(set(self.places.values())) == len(self.places) and max(numbers) < 2**62
+        fit = all(proof.states[v] < 2**15 for v in self.places)
+        is_whole = needed <= self.places.keys()
+        require_all(
+            {
+                "Two variables start with the same words.": differ,
+                "Chains do not hold all variables that the scan needs.": is_whole,
+                "A variable has too many states to be drawn.": fit,
+            }
         )
-        require(needed <= places.keys(), "Chains do not hold all variables that the scan needs.")
-        require(
-            all(proof.states[v] < 2**15 for v in places),
-            "A variable has too many states to be drawn.",
-        )
-        return places
 
-    def _read_start(self, proof: Any, name: str) -> dict[int, int]:
+    def _read_start(self, proof: Proof, name: str) -> None:
         """Read the states that chains start in, -1 for a uniform one; no factor forbids them."""
         count = len(proof.states)
         digits = proof.array(name, "i", count) if name else np.full(count, -1)
-        start = {v: int(digits[v]) for v in self.places}
-        require(
-            all(-1 <= d < proof.states[v] for v, d in start.items()),
-            "Chains start in an unknown state.",
-        )
-        near = self.factors.near(self.order.cycle if self.kernel not in SETS else ())
-        for scope, table in near.pairs:
-            require(
-                not np.isneginf(
-                    table[tuple(start[v] if start[v] >= 0 else slice(None) for v in scope)]
-                ).any(),
-                "Chains may start in a forbidden state.",
-            )
-        return start
+        self.start = {v: int(digits[v]) for v in self.places}
+        is_known = all(-1 <= d < proof.states[v] for v, d in self.start.items())
+        require(is_known, "Chains start in an unknown state.")
+        states = {v: d if d >= 0 else slice(None) for v, d in self.start.items()}
+        for scope, table in self.factors.near([] if self.is_sets else self.order.cycle).pairs:
+            is_possible = not np.isneginf(table[tuple(states[v] for v in scope)]).any()
+            require(is_possible, "Chains may start in a forbidden state.")
 
     def seconds(self, chains: int) -> float:
         """Estimate how long it takes to draw chains."""
-        groups, total, is_race = 1 + chains // self.at_once, 0.0, self.kernel in RACES
+        groups, total = 1 + chains // self.at_once, 0.0
         for hood in self.hoods.values():
-            tables = 1 if hood.are_laws_kept and not is_race else len(hood.parts)
+            tables = len(hood.parts) if self.is_race or not hood.are_laws_kept else 1
             numbers, calls = hood.own * tables, hood.own + tables
-            if is_race:
+            if self.is_race:
                 calls = 2 * hood.own * tables
                 numbers = 2 * (hood.own + sum(table.size for _, table in hood.parts))
             near = min(1.0, 8.0 * hood.margin) * hood.own * (len(hood.parts) + 1)
             draw = PER_DRAW + PER_NUMBER * numbers + PER_DECISION * near
             total += groups * (PER_GROUP + PER_CALL * calls) + chains * draw
-        ends = 2 if self.kernel in SETS and not is_race else 1
+        ends = 2 if self.is_sets and not self.is_race else 1
         return ends * total * len(self.order) / len(self.hoods)
 
     def _fit(self) -> int:
         """Return how many chains, of whole streams, fit into memory together."""
-        is_race = self.kernel in RACES
-        held = sum(self.factors.states[v] if is_race else 4 for v in self.places)
+        held = sum(self.factors.states[v] if self.is_race else 4 for v in self.places)
         widest = 0
         for hood in self.hoods.values():
-            tables = max((table.size for _, table in hood.parts), default=0) * is_race
+            tables = max((table.size for _, table in hood.parts), default=0) * self.is_race
             widest = max(widest, 64 * (hood.own + len(hood.others)) + 40 * tables)
         size = max(1, min(AT_ONCE, IN_MEMORY // (held + widest)) // self.lanes) * self.lanes
-        self.budget.need(1.0 * size * (held + widest), "the chains that run together")
+        self.budget.charge("the chains that run together", briefly=1.0 * size * (held + widest))
         return size
 
     def outcomes(self, chains: NDArray[np.int64]) -> Digits:
         """Draw chains of whole streams: final digits by variable looked at; -1 for an open set."""
-        walk = self._run_race if self.kernel in RACES else self._run
+        walk = self._run_race if self.is_race else self._run
         streams = chains[:: self.lanes] // self.lanes
         size = self.at_once // self.lanes
         groups = (streams[k : k + size] for k in range(0, len(streams), size))
@@ -163,20 +155,24 @@ class Walk:
         The lower end sees the states of neighbours that make 1 least likely, the upper end those
         that make it most likely (theory.md, Two states: the ends of the set).
         """
-        ends = (0, 1) if self.kernel in SETS else (0,)
+        ends = (0, 1) if self.is_sets else (0,)
         x = [{v: self._begin(streams, v, end) for v in self.places} for end in ends]
-        rises = {v: [True] * len(hood.others) for v, hood in self.hoods.items()}
-        if len(ends) > 1:
-            rises = {v: _directions(hood) for v, hood in self.hoods.items()}
+        rises = {v: _directions(hood) if self.is_sets else [] for v, hood in self.hoods.items()}
         for t, variable in enumerate(self.order):
             hood, uniform = self.hoods[variable], self._uniform(streams, t)
-            sides = list(zip(rises[variable], hood.others, strict=True))
-            seen = ([x[end if up else 1 - end][v] for up, v in sides] for end in ends)
+            seen = [[own[v] for v in hood.others] for own in x]
+            if self.is_sets:
+                low, high = seen
+                sides = list(zip(rises[variable], low, high, strict=True))
+                seen = [
+                    [a if up else b for up, a, b in sides],
+                    [b if up else a for up, a, b in sides],
+                ]
             drawn = [_draw(hood, beside, uniform, self.kernel in RISING) for beside in seen]
             for own, digits in zip(x, drawn, strict=True):
                 own[variable] = digits
-        low, high = (np.stack([own[v] for v in self.looked_at]) for own in (x[0], x[-1]))
-        return np.where(low == high, low, np.int16(-1))
+        first, last = (np.stack([own[v] for v in self.looked_at]) for own in (x[0], x[-1]))
+        return np.where(first == last, first, np.int16(-1))
 
     def _uniform(self, streams: Streams, step: int) -> Uniform:
         """Return the uniform numbers of a step (theory.md, Random bits belong to steps)."""
@@ -196,7 +192,7 @@ class Walk:
 
     def _begin(self, streams: Streams, variable: int, end: int) -> Digits:
         """Return the states that chains start in, or an end of the set of all states."""
-        fixed = end if self.kernel in SETS else self.start[variable]
+        fixed = end if self.is_sets else self.start[variable]
         if fixed >= 0:
             return np.full(self.lanes * len(streams.key), fixed, dtype=np.int16)
         counter = START + self.places[variable]
@@ -214,8 +210,7 @@ class Walk:
         for t, variable in enumerate(self.order):
             hood = self.hoods[variable]
             require(hood.own <= self.words, "A race has fewer words than states.")
-            first = t * self.words
-            words = [streams.word(first + a) >> np.uint64(11) for a in range(hood.own)]
+            words = [streams.word(t * self.words + a) >> np.uint64(11) for a in range(hood.own)]
             sets[variable] = _race(hood, [sets[v] for v in hood.others], np.stack(words))
         left = [sets[v] for v in self.looked_at]
         only = [np.where(own.sum(axis=0) == 1, own.argmax(axis=0), -1) for own in left]
@@ -233,10 +228,8 @@ def _draw(hood: Neighbourhood, seen: list[Digits], uniform: Uniform, rises: bool
     drawn, near = np.zeros(len(u), dtype=np.int16), np.zeros(len(u), dtype=bool)
     margin = hood.margin + slack + 2.0**-50
     for chance in hood.laws_beside(seen, len(u)).T:
-        require(
-            not np.isnan(chance.sum()),
-            "A draw is undefined: every state of a variable is forbidden.",
-        )
+        why = "A draw is undefined: every state of a variable is forbidden."
+        require(not np.isnan(chance.sum()), why)
         ahead = u - chance if rises else (1.0 - chance) - u
         drawn += ahead >= 0.0 if rises else ahead > 0.0
         near |= np.abs(ahead) <= margin
@@ -250,11 +243,9 @@ def _directions(hood: Neighbourhood) -> list[bool]:
     require({hood.own, *hood.sizes} == {2}, "Ends of sets need variables of two states.")
     signs: list[list[float]] = [[] for _ in hood.others]
     for places, table in hood.parts:
-        if places:
-            require(
-                len(places) == 1 and np.isfinite(table).all(),
-                "Ends of sets need pair factors without zeros.",
-            )
+        is_pair = len(places) == 1 and np.isfinite(table).all()
+        require(is_pair or not places, "Ends of sets need pair factors without zeros.")
+        if is_pair:
             a, b, c, d = table.ravel().tolist()
             signs[places[0]] += [a, d, -b, -c]
     return [math.fsum(terms) >= 0.0 for terms in signs]
@@ -272,10 +263,8 @@ def _race(hood: Neighbourhood, others: list[NDArray[np.bool_]], words: Words) ->
         for p in places:
             allowed = (allowed[:, None] & others[p][None]).reshape(-1, words.shape[1])
         columns = [table[..., a].reshape(-1, 1) for a in range(hood.own)]
-        least = [np.where(allowed, column, math.inf).min(axis=0) for column in columns]
-        most = [np.where(allowed, column, -math.inf).max(axis=0) for column in columns]
-        lows.append(np.stack(least))
-        highs.append(np.stack(most))
+        lows.append(np.stack([np.where(allowed, c, math.inf).min(axis=0) for c in columns]))
+        highs.append(np.stack([np.where(allowed, c, -math.inf).max(axis=0) for c in columns]))
     times = np.log(-np.log((words.astype(np.float64) + 0.5) * 2.0**-53))
     earliest, latest = times - sum(highs), times - sum(lows)
     ranked = np.sort(latest, axis=0)
@@ -297,15 +286,10 @@ def _decide_race(
     words: list[int], highs: Sequence[list[float]], lows: Sequence[list[float]]
 ) -> list[bool]:
     """Decide the race of one run in 60 digits."""
-
-    def sums(parts: Sequence[list[float]], a: int) -> Decimal:
-        return sum((Decimal(part[a]) for part in parts), Decimal(0))
-
-    with localcontext() as context:
-        context.prec = 60
+    with localcontext(prec=60):
         times = [(-(Decimal(2 * word + 1) / Decimal(2**54)).ln()).ln() for word in words]
-        earliest = [time - sums(highs, a) for a, time in enumerate(times)]
-        latest = [time - sums(lows, a) for a, time in enumerate(times)]
+        ends = (zip(times, decimal_sums(own, len(words)), strict=True) for own in (highs, lows))
+        earliest, latest = ([time - logs for time, logs in pairs] for pairs in ends)
         never = Decimal("Infinity")
         rivals = [min(latest[:a] + latest[a + 1 :], default=never) for a in range(len(words))]
         pairs = zip(earliest, rivals, strict=True)

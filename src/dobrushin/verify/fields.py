@@ -10,11 +10,11 @@ import math
 
 import numpy as np
 
-from dobrushin.verify.certificates import forward
+from dobrushin.verify.certificates import Bounds, forward
 from dobrushin.verify.claim import Question
 from dobrushin.verify.document import Array, items, require
 from dobrushin.verify.intervals import is_below
-from dobrushin.verify.model import UNIT, Factors
+from dobrushin.verify.model import UNIT
 from dobrushin.verify.proof import Part, Row, Steps
 
 CHAINS = "the numbers in the file are those of {} independent chains of this scan and start"
@@ -37,96 +37,71 @@ class Field:
     """
 
     def __init__(self, part: Part, order: Steps) -> None:
-        self.proof, self.part, n = part.proof, part, len(part.proof.states)
-        self.sites = self.proof.array(part.plan["sites"], "f", 9, n)
+        self.proof, self.part, self.order = part.proof, part, order
+        self.sites = self.proof.array(part.plan["sites"], "f", 9, len(part.proof.states))
         self.m, self.linear, self.exposure, self.trials = self.sites[:4]
         self.lower, self.upper, self.point, far, drift = self.sites[4:]
-        self._check_sites()
-        self.levels = self._read_levels(n)
-        self.pulls = self._read_pulls(self.proof.factors, n)
+        is_finite = np.isfinite(self.sites[6:]).all() and (np.abs(self.sites[:4]) <= 1e100).all()
+        is_inside = ((self.lower <= self.point) & (self.point <= self.upper)).all()
+        is_inside &= (self.sites[[2, 3, 7, 8]] >= 0.0).all()
+        why = "A field has a negative count, or a start outside of its box."
+        require(is_finite and (self.m >= 1e-100).all(), "A number of a field is out of range.")
+        require(is_inside, why)
+        self._read_levels()
+        self._read_pulls()
         # More than the rounding of what follows.
         self.up = 1.0 + UNIT * (64.0 + 8.0 * max(map(len, self.pulls)))
-        s = self._bound_variances(order, n)
+        s = self._bound_variances()
         self.rows: dict[int, Row] = {}
         for i, width in enumerate(self.width.tolist()):
             c = [(j, float(s[i]) * abs(q) * self.up + 1e-300) for j, q in self.pulls[i]]
             self.rows[i] = c, width
         self.far = self._check_start(far)
-        closed = sorted(self.proof.closed)
-        levels = [self.levels.get(i, []) for i in closed]
-        own = [np.array([*self.sites[:6, i], *x]) for i, x in zip(closed, levels, strict=True)]
-        self.proof.own = [((i,), numbers) for i, numbers in zip(closed, own, strict=True)]
         self.drift = dict(enumerate(drift.tolist()))
         names = self.proof.names.variables
         known = np.flatnonzero(self.width == 0.0).tolist()
         self.proof.given += [f"given {names[v]} = {float(self.point[v])!r}" for v in known]
 
-    def _check_sites(self) -> None:
-        sites = self.sites
-        require(
-            np.isfinite(sites[6:]).all()
-            and (np.abs(sites[:4]) <= 1e100).all()
-            and (self.m >= 1e-100).all(),
-            "A number of a field is out of range.",
-        )
-        is_inside = (self.lower <= self.point) & (self.point <= self.upper)
-        require(
-            is_inside.all() and (sites[[2, 3, 7, 8]] >= 0.0).all(),
-            "A field has a negative count, or a start outside of its box.",
-        )
-
-    def _read_levels(self, n: int) -> dict[int, list[float]]:
+    def _read_levels(self) -> None:
         """Read the values of variables that are not continuous."""
         plan = self.part.plan["levels"]
-        levels = {int(v): items(values, float) for v, values in plan.items()}
-        for v, values in levels.items():
-            require(
-                0 <= v < n and self.point[v] in values and np.all(np.diff(values) > 0.0),
-                "Levels do not increase, or do not hold the start.",
-            )
-            require(
-                (self.lower[v], self.upper[v]) == (values[0], values[-1]),
-                "Levels do not reach the ends of their box.",
-            )
-        return levels
+        self.levels = {int(v): items(values, float) for v, values in plan.items()}
+        for v, values in self.levels.items():
+            is_there = v >= 0 and self.point[v] in values and np.all(np.diff(values) > 0.0)
+            require(is_there, "Levels do not increase, or do not hold the start.")
+            reach = (self.lower[v], self.upper[v]) == (values[0], values[-1])
+            require(reach, "Levels do not reach the ends of their box.")
 
-    def _read_pulls(self, factors: Factors, n: int) -> list[list[tuple[int, float]]]:
+    def _read_pulls(self) -> None:
         """Read the neighbours of each variable, and -Q_ij."""
-        pairs = [(scope, table.ravel().tolist()) for scope, table in factors.pairs]
-        for scope, table in pairs:
-            require(
-                (len(scope) == 2 and len(table) == 4 and table[:3] == [0.0] * 3)
-                and table[3] > -math.inf,
-                "A factor of a field is no coupling of a pair.",
-            )
-        touching = factors.touching
-        return [
-            [(j, pairs[k][1][3]) for k in touching[i] for j in pairs[k][0] if j != i]
-            for i in range(n)
-        ]
+        self.pulls: list[list[tuple[int, float]]] = [[] for _ in self.m]
+        for scope, table in self.proof.factors.pairs:
+            *zeros, pull = table.ravel().tolist()
+            is_pair = len(scope) == 2 and zeros == [0.0] * 3 and pull > -math.inf
+            require(is_pair, "A factor of a field is no coupling of a pair.")
+            for i, j in (scope, scope[::-1]):
+                self.pulls[i].append((j, pull))
 
-    def _bound_variances(self, order: Steps, n: int) -> Array:
+    def _bound_variances(self) -> Array:
         """Bound conditional variances; variance proxies are larger where levels are no interval."""
-        is_level = np.isin(np.arange(n), list(self.levels))
+        is_level = np.isin(np.arange(len(self.m)), list(self.levels))
         with np.errstate(over="ignore"):
             self.width = (self.upper - self.lower) * self.up
             square = self.width**2 * self.up
             normal = np.where(is_level, np.inf, 1.0 / self.m * self.up)
             self.proxy = normal.clip(max=square / 4.0)
             s: Array = np.where(is_level, self.proxy, self.proxy.clip(max=square / 12.0))
-        is_still = np.isfinite(self.width) & ~np.isin(np.arange(n), order.cycle)
-        require(
-            ((s < math.inf) & ((s > 1e-290) | is_still)).all(),
-            "The scan updates an observed variable, or a variance is too small.",
-        )
+        updated = set(self.order.cycle)
+        is_still = np.isfinite(self.width) & ~np.isin(np.arange(len(self.m)), list(updated))
+        why = "The scan updates an observed variable, or a variance is too small."
+        require(((s < math.inf) & ((s > 1e-290) | is_still)).all(), why)
         density = np.where(is_level, np.inf, DENSITY / np.sqrt(self.m))
         kappa = np.minimum(0.5 * np.sqrt(s), density) * self.up
         # Total variation over distance, after an update: at the width, nothing is known.
-        updated = set(order.cycle)
         self.tilt = {i: max(kappa[i] / s[i], 1.0 / self.width[i]) * self.up for i in updated}
         return s
 
-    def _check_start(self, far: Array) -> dict[int, float]:
+    def _check_start(self, far: Array) -> Bounds:
         """Check that the distances a of the start satisfy a >= C a + r, and so bound the field's.
 
         r bounds the expected distance beside the start itself (theory.md, The start of a field);
@@ -145,11 +120,14 @@ class Field:
             rounding = 1e-14 * math.fsum(map(abs, slope))
             rest = (abs(math.fsum(slope)) + rounding) / self.m[i] + self.m[i] ** -0.5
             moved = math.fsum(c * far[j] for j, c in self.rows[i][0])
-            require(
-                far[i] >= (moved + rest) * self.up,
-                "The field may be farther from the start than the file says.",
-            )
+            why = "The field may be farther from the start than the file says."
+            require(far[i] >= (moved + rest) * self.up, why)
         return dict(enumerate(far.tolist()))
+
+    def singles(self) -> dict[int, Array]:
+        """Return the numbers of the single variables that the proof rests on."""
+        levels = {i: self.levels.get(i, []) for i in self.proof.closed}
+        return {i: np.array([*self.sites[:6, i], *values]) for i, values in levels.items()}
 
     def spread(self, question: Question, order: Steps) -> float:
         """Bound the variance proxy of one chain: backwards, what each step adds to it.
@@ -172,68 +150,56 @@ class Field:
 class _Answers:
     """Intervals that follow from what chains of a field gave."""
 
-    def __init__(self, field: Field, order: Steps, far: dict[int, float], level: float) -> None:
-        self.field, self.order, self.far, self.level = field, order, far, level
-        self.proof, plan = field.proof, field.part.plan
-        self.n, self.slip = plan["chains"], plan["slip"]
+    def __init__(self, field: Field, far: Bounds, level: float) -> None:
+        self.field, self.far, self.level, plan = field, far, level, field.part.plan
+        self.n, self.slip, self.budget = plan["chains"], plan["slip"], field.proof.budget
         # Total variation; 1 for variables that are not updated.
         self.law = {v: min(1.0, far[v] * tilt * (1.0 + 1e-15)) for v, tilt in field.tilt.items()}
 
     def check(self, k: int, question: Question, given: list[float]) -> None:
         """Check the claimed ends of a question."""
-        numbers = items(given, float, NUMBERS.get(question.kind, 0))
-        kind, v, field = question.kind, question.variables[0], self.field
-        require(
-            (kind in ("bias", "joint", "statistic")) or len(question.variables) == 1,
-            "One variable is asked of several.",
-        )
-        low, high = self.proof.lower[k][0], self.proof.upper[k][0]
+        numbers, kind = items(given, float, NUMBERS.get(question.kind, 0)), question.kind
+        v, field, proof = question.variables[0], self.field, self.field.proof
+        is_one = kind in ("bias", "joint", "statistic") or len(question.variables) == 1
+        require(is_one, "One variable is asked of several.")
+        low, high = proof.lower[k][0], proof.upper[k][0]
         if kind in ("bias", "joint"):
             bound = question.bias(self.far if kind == "bias" else self.law)
             is_low, is_high = False, high >= bound
         elif kind in ("mean", "statistic"):
             is_low, is_high = self._mean(question, numbers[0], low, high)
         else:
-            require(
-                (all(0 <= count <= self.n and count.is_integer() for count in numbers[:2]))
-                and numbers[0] <= numbers[1],
-                "A count is not one of the chains.",
-            )
+            are_counts = all(0 <= count <= self.n and count.is_integer() for count in numbers[:2])
+            require(are_counts and numbers[0] <= numbers[1], "A count is not one of the chains.")
             check = self._quantile if kind == "quantile" else self._event
             is_low, is_high = check(question, numbers, low, high)
         if kind in ("mean", "quantile"):
             is_low, is_high = is_low or low <= field.lower[v], is_high or high >= field.upper[v]
-        self.proof.within(k, 0, is_low, is_high)
+        proof.within(k, 0, is_low, is_high)
 
     def _mean(self, q: Question, mean: float, low: float, high: float) -> tuple[bool, bool]:
         """Widen the average of the chains by its random error, the bias and the drift."""
         rest = self.level - self.n * self.slip
         require(rest > 0.0, "Draws of a field err too often for the confidence.")
-        rare = math.log(2.0 / rest)
-        reach = math.sqrt(2.0 * self.field.spread(q, self.order) * rare / self.n)
+        reach = math.sqrt(
+            2.0 * self.field.spread(q, self.field.order) * math.log(2.0 / rest) / self.n
+        )
         wider = (reach + q.bias(self.far) + q.bias(self.field.drift)) * (1.0 + 1e-9)
         wider += 1e-12 * abs(mean)
         return low <= mean - wider, high >= mean + wider
 
     def _tail(self, p: float, count: float) -> bool:
-        budget = self.proof.budget
-        return is_below(p, int(count), self.n, self.level / 2.0, False, budget)
+        return is_below(p, int(count), self.n, self.level / 2.0, False, self.budget)
 
     def _quantile(
         self, question: Question, numbers: list[float], low: float, high: float
     ) -> tuple[bool, bool]:
         """Two ranks between which the quantile is, and the values that have these ranks."""
         first, last, least, most = numbers
-        q, v, drift = (
-            question.about["level"],
-            question.variables[0],
-            question.bias(self.field.drift),
-        )
-        require(
-            0.0 < q < 1.0 and first >= 1 and least <= most,
-            "The level of a quantile, or a rank of a value, is out of range.",
-        )
-        off = self.law.get(v, 1.0) + self.slip
+        q, drift = question.about["level"], question.bias(self.field.drift)
+        is_rank = 0.0 < q < 1.0 and first >= 1 and least <= most
+        require(is_rank, "The level of a quantile, or a rank of a value, is out of range.")
+        off = self.law.get(question.variables[0], 1.0) + self.slip
         is_low = low <= least - drift and self._tail(1.0 - q + off, self.n - max(0, first - 1))
         is_high = high >= most + drift and self._tail(q + off, last)
         return is_low, is_high
@@ -249,22 +215,19 @@ class _Answers:
 
 def check_field(part: Part) -> float:
     """Check bounds on a scan of a field, and intervals from what its chains gave."""
-    proof, plan, order = part.proof, part.plan, part.scan()
-    n, slip, lost = plan["chains"], plan["slip"], 1.0 - plan["confidence"]
+    proof, order = part.proof, part.scan()
+    n, slip = part.plan["chains"], part.plan["slip"]
     more = (proof.plan["parts"][1:], proof.document.outcomes["seed"], proof.evidence, proof.dropped)
-    require(
-        not any(more) and 1 <= n <= 2**40 and slip >= 0.0 and 0.0 <= lost < 1.0,
-        "These are no chains of a field.",
-    )
+    is_right = not any(more) and 1 <= n <= 2**40 and slip >= 0.0
+    require(is_right, "These are no chains of a field.")
     proof.closed |= set(order.cycle)
     field = Field(part, order)
     far = forward(field.rows, order, {}, field.far, math.inf)
-    answers = _Answers(field, order, far, lost / len(part.questions))
+    answers = _Answers(field, far, part.lost / len(part.questions))
     for (k, question), given in zip(part.questions.items(), part.outcome["numbers"], strict=True):
         answers.check(k, question, given)
     if proof.reference:
-        proof.reference.compare_field(proof.own, field.lower, field.upper)
-        proof.reference.drift(proof.closed, is_field=True)
+        proof.reference.compare_field(field.singles(), field.lower, field.upper)
     proof.checked.append(f"influence, start and bias of {len(order)} steps on a field")
     kinds = {question.kind for question in part.questions.values()}
     if kinds & NUMBERS.keys():
@@ -272,4 +235,4 @@ def check_field(part: Part) -> float:
         words = [CHAINS.format(n), DRIFT.format(max(field.drift.values()), slip)]
         proof.assumptions += words
     proof.assumptions += [SLOPES] if "statistic" in kinds else []
-    return lost
+    return part.lost

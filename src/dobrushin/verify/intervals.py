@@ -22,8 +22,8 @@ def upper_tail(k: int, n: int, p: float, budget: Budget) -> float:
     if p <= 0.0 or p >= 1.0 or k <= n * p:
         return float(k <= 0 or p > 0.0)
     mode, reach = int(n * p), int(40.0 * math.sqrt(n * p * (1.0 - p))) + 100
-    budget.spend(2e-5 + 1e-7 * min(n, reach), "the tails of binomial laws")
-    budget.need(100.0 * min(n, reach), "the tails of binomial laws")
+    terms = min(n, reach)
+    budget.charge("the tails of binomial laws", 2e-5 + 1e-7 * terms, briefly=100.0 * terms)
     above = np.arange(mode, min(n, mode + reach))
     below = np.arange(mode, max(0, mode - reach), -1)
     with np.errstate(under="ignore"):

@@ -9,16 +9,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from decimal import Decimal, localcontext
 from functools import cache, cached_property, partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 
-from dobrushin.verify.document import Array, Budget, Document, require
+from dobrushin.verify.document import Array, Budget, Document, require, require_all
 
 UNIT = 2.0**-53  # the relative error of one operation on doubles
 LARGEST = 1e30  # log-potentials but -inf are at most this: their sums still have digits
-MOST_CONFIGURATIONS = 2**14  # joint states of neighbours whose laws are kept
-MOST_LAWS = 2**20  # numbers in these laws
+MAX_CONFIGURATIONS = 2**14  # joint states of neighbours whose laws are kept
+MAX_LAWS = 2**20  # numbers in these laws
 PER_TABLE, PER_PASS = 1500.0, 1e-5  # bytes of a table as an object; seconds to look at one
 Factor = tuple[tuple[int, ...], Array]  # scope and log-table
 
@@ -28,7 +28,7 @@ class Factors:
 
     def __init__(self, states: list[int], pairs: Iterable[Factor], budget: Budget) -> None:
         self.states, self.pairs, self.budget = states, list(pairs), budget
-        budget.spend(PER_PASS * (len(self.pairs) + 1), "the tables of all parts")
+        budget.charge("the tables of all parts", PER_PASS * (len(self.pairs) + 1))
         self.touching: dict[int, list[int]] = defaultdict(list)
         for number, (scope, _) in enumerate(self.pairs):
             for variable in scope:
@@ -45,10 +45,8 @@ class Factors:
         parts = []
         for scope, table in self.pairs:
             part = np.ascontiguousarray(table[tuple(values.get(v, slice(None)) for v in scope)])
-            require(
-                np.max(part, initial=-math.inf) > -math.inf,
-                "A factor forbids the evidence, or everything.",
-            )
+            is_possible = np.max(part, initial=-math.inf) > -math.inf
+            require(is_possible, "A factor forbids the evidence, or everything.")
             parts.append((tuple(v for v in scope if v not in values), part))
         return Factors(self.states, ((scope, part) for scope, part in parts if scope), self.budget)
 
@@ -66,10 +64,8 @@ class Factors:
                 sums = np.exp(table - table.max()).sum(axis=scope.index(variable))
                 least, most = float(sums.min()), float(sums.max())
                 spread = (most - least) / least if least > 0.0 else math.inf
-                require(
-                    spread <= 1e-11,
-                    f"Variable {variable} is left out, but its factor sums to no constant.",
-                )
+                why = f"Variable {variable} is left out, but its factor sums to no constant."
+                require(spread <= 1e-11, why)
                 error += spread + (self.states[variable] + 16) * 2.0**-51
         return Factors(self.states, left.values(), self.budget), error
 
@@ -79,36 +75,34 @@ class Neighbourhood:
 
     def __init__(self, factors: Factors, variable: int) -> None:
         self.own, self.budget = factors.states[variable], factors.budget
-        touching = factors.touching[variable]
-        scopes = [factors.pairs[k][0] for k in touching]
-        self.others = sorted({v for scope in scopes for v in scope} - {variable})
-        self.budget.spend(PER_PASS * (len(touching) + 1), "the neighbours of all variables")
-        size = PER_TABLE / 3 * (len(touching) + 1)
-        self.budget.hold(size, "the neighbours of all variables")
+        pairs = [factors.pairs[k] for k in factors.touching[variable]]
+        tables = len(pairs) + 1
+        what = "the neighbours of all variables"
+        self.budget.charge(what, PER_PASS * tables, held=PER_TABLE / 3 * tables)
+        self.others = sorted({v for scope, _ in pairs for v in scope} - {variable})
         self.sizes = [factors.states[v] for v in self.others]
         place = {v: k for k, v in enumerate(self.others)}
         self.parts: list[tuple[list[int], Array]] = []  # places of neighbours, table with own last
-        self.magnitude = 0.0
-        for k in touching:
-            scope, table = factors.pairs[k]
+        self.holding: list[list[int]] = [[] for _ in self.others]  # the parts of each neighbour
+        for number, (scope, table) in enumerate(pairs):
             rest = [v for v in scope if v != variable]
             turned = table.transpose([scope.index(v) for v in (*rest, variable)])
             self.parts.append(([place[v] for v in rest], turned))
-            self.magnitude += float(np.max(np.abs(table), where=np.isfinite(table), initial=0.0))
+            for v in rest:
+                self.holding[place[v]].append(number)
         # Bounds the error of a probability: sums of logs, exponentials and partial sums
         # (theory.md, Rounding of influence bounds).
-        logs = 16.0 * (len(touching) + 2) * self.magnitude
-        self.margin = UNIT * (logs + 64.0 * (self.own + 8))
+        self.magnitude = sum(largest(table) for _, table in pairs)
+        self.margin = UNIT * (16.0 * (len(pairs) + 2) * self.magnitude + 64.0 * (self.own + 8))
         self.cells = min(math.prod(self.sizes), 2**62)  # joint states of the neighbours
-        is_small = self.cells <= MOST_CONFIGURATIONS and self.cells * self.own <= MOST_LAWS
+        is_small = self.cells <= MAX_CONFIGURATIONS and self.cells * self.own <= MAX_LAWS
         self.are_laws_kept = is_small
 
     @cached_property
     def all_laws(self) -> Array:
         """The laws beside all joint states of the neighbours, the last one changing fastest."""
         size = self.cells * self.own
-        self.budget.need(64.0 * size, "the laws of a variable")
-        self.budget.hold(8.0 * size, "the laws of a variable")
+        self.budget.charge("the laws of a variable", held=8.0 * size, briefly=56.0 * size)
         return self.laws(np.indices(self.sizes).reshape(len(self.sizes), self.cells))
 
     def laws(self, seen: Array) -> Array:
@@ -133,16 +127,24 @@ class Neighbourhood:
 
     def decide(self, digits: list[int], u: tuple[int, int], rises: bool) -> int:
         """Return the state that a uniform number, a fraction, draws in 60 digits (see `draws`)."""
-        with localcontext() as context:
-            context.prec = 60
-            cells = [table[tuple(digits[p] for p in places)] for places, table in self.parts]
-            lists = [cell.tolist() for cell in cells]
-            logs = [sum((Decimal(cell[a]) for cell in lists), Decimal(0)) for a in range(self.own)]
+        cells = [table[tuple(digits[p] for p in places)].tolist() for places, table in self.parts]
+        with localcontext(prec=60):
+            logs = decimal_sums(cells, self.own)
             sizes = [(log - max(logs)).exp() for log in logs]
             point = sum(sizes) * u[0] / u[1]
             if rises:
                 return sum(total <= point for total in accumulate(sizes[:-1]))
             return int(point < sizes[1])
+
+
+def decimal_sums(lists: Sequence[Sequence[float]], count: int) -> list[Decimal]:
+    """Add up lists of that many numbers, in the digits of the present context."""
+    return [sum((Decimal(own[a]) for own in lists), Decimal(0)) for a in range(count)]
+
+
+def largest(table: Array) -> float:
+    """Return the largest size of the finite numbers in a table."""
+    return float(np.max(np.abs(table), where=np.isfinite(table), initial=0.0))
 
 
 def cut(
@@ -152,31 +154,29 @@ def cut(
     shapes = [[int(states[v]) for v in scope] for scope in scopes]
     ends = [0, *accumulate(map(math.prod, shapes))]
     require(ends[-1] == len(table), "The tables are too short or too long for their scopes.")
-    return [table[a:b].reshape(shape) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)]
+    return [table[a:b].reshape(shape) for (a, b), shape in zip(pairwise(ends), shapes, strict=True)]
 
 
 def read_factors(document: Document, budget: Budget) -> Factors:
     """Read the factors of a proof, before any evidence."""
     states = document.array("states", "i", -1).tolist()
-    require(all(2 <= k < 2**31 for k in states), "A variable has fewer than two states.")
     arity, scope = document.array("arity", "i", -1), document.array("scope", "i", -1)
     table = document.array("tables", "f", -1)
-    budget.spend(5.0 * PER_PASS * len(arity), f"{len(arity)} tables")
-    budget.hold(PER_TABLE * len(arity) + 250.0 * len(states), f"{len(arity)} tables")
-    require(
-        np.all(np.isneginf(table) | (np.abs(table) <= LARGEST)),
-        "A log-potential is not a number, or larger than 1e30.",
+    size = PER_TABLE * len(arity) + 250.0 * len(states)
+    budget.charge(f"{len(arity)} tables", 5.0 * PER_PASS * len(arity), held=size)
+    scopes = [tuple(part.tolist()) for part in np.split(scope, np.cumsum(arity)[:-1])]
+    is_known = np.all(arity >= 1) and arity.sum() == len(scope)
+    is_known &= np.all((scope >= 0) & (scope < len(states)))
+    is_bounded = np.isneginf(table) | (np.abs(table) <= LARGEST)
+    require_all(
+        {
+            "A variable has fewer than two states.": all(2 <= k < 2**31 for k in states),
+            "A log-potential is not a number, or larger than 1e30.": np.all(is_bounded),
+            "The scopes of tables name unknown variables, or do not add up.": is_known,
+            "The scope of a table names a variable twice.": all(
+                len(set(members)) == len(members) for members in scopes
+            ),
+        }
     )
-    require(
-        np.all(arity >= 1)
-        and arity.sum() == len(scope)
-        and np.all((scope >= 0) & (scope < len(states))),
-        "The scopes of tables name unknown variables, or do not add up.",
-    )
-    ends = np.cumsum(arity).tolist()
-    scopes = [tuple(scope[a:b].tolist()) for a, b in zip([0, *ends], ends, strict=False)]
-    require(
-        all(len(set(members)) == len(members) for members in scopes),
-        "The scope of a table names a variable twice.",
-    )
+    scopes = scopes[: len(arity)]  # without any, there is one empty part
     return Factors(states, zip(scopes, cut(table, scopes, states), strict=True), budget)

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import cycle, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dobrushin.verify.claim import Names, Question
-from dobrushin.verify.document import Array, Budget, Document, entries, items, require
-from dobrushin.verify.model import Factor, read_factors
+from dobrushin.verify.document import Budget, Document, entries, items, require, require_all
+from dobrushin.verify.model import read_factors
 from dobrushin.verify.modelfile import Reference
 
 PER_STEP, PER_TERM = 1e-7, 1.5e-7  # seconds to look at a step of a scan, and at a neighbour in it
@@ -18,8 +18,15 @@ WORDS = "the words of SplitMix64 under this seed are independent and uniform"
 PLAN = {"variables": int, "fingerprint": str, "confidence": float, "states": dict}
 PLAN |= dict.fromkeys(("names", "evidence", "dropped", "questions", "parts"), list)
 Row = tuple[list[tuple[int, float]], float]  # the influence of each neighbour, and of all together
-# How a part is checked, the kinds of its questions, the entries of its plan and of its outcome.
-Method = tuple[Callable[["Part"], float], set[str], dict[str, Any], dict[str, Any]]
+
+
+class Method(NamedTuple):
+    """One way to prove answers. A further one is a module with `check`, and a line in METHODS."""
+
+    check: Callable[["Part"], float]  # returns the probability that its answers are wrong
+    kinds: set[str]  # of questions that it answers
+    plan: dict[str, Any]  # entries of a part in the plan, and in the outcomes
+    outcome: dict[str, Any]
 
 
 class Proof:
@@ -33,60 +40,47 @@ class Proof:
         entries(self.claim, "claim", lower=list, upper=list)
         self.stated = read_factors(document, self.budget)
         self.states = self.stated.states
-        self.positions = self._read_positions()
+        self.positions = self.array("positions", "i", len(self.states))
+        steps = np.diff(self.positions, prepend=-1, append=self.plan["variables"])
+        why = "The variables of the proof are not at increasing positions of the model."
+        require(self.states and np.all(steps > 0), why)
         self.names = Names(self.plan, self.positions, self.states)
         abouts = self.plan["questions"]
         self.questions = [Question(about, self.states, self.names) for about in abouts]
         self.lower, self.upper = self._ends("lower"), self._ends("upper")
-        self.evidence: dict[int, int] = dict(items(pair, int, 2) for pair in self.plan["evidence"])
-        dropped = self._read_evidence_and_dropped()
-        self.factors, error = self.stated.fix(self.evidence).drop(dropped)
-        # Without what sums to a constant, probabilities may be off by this share.
-        self.off, self.dropped = math.expm1(2.0 * error), set(dropped)
+        self._read_evidence_and_dropped()
         self.reference: Reference | None = None
         self.closed = set[int]()  # variables all of whose factors must be in the file
-        self.checked, self.assumptions = list[str](), list[str]()
-        if dropped:
-            self.checked.append(f"{len(dropped)} variables sum to a constant and are left out")
-        pairs = self.evidence.items()
-        self.given = [f"given {self.names.event([v], [digit])}" for v, digit in pairs]
         self.blocks = self.replayed = 0  # of chains: all, and those that were drawn again
         self.runs = set[int]()  # numbers of the parts that draw: each has its own random words
         self.believes = False  # whether the claim rests on numbers that the file supplies
-        self.own = list[Factor]()  # of a field: the numbers of single variables
-
-    def _read_positions(self) -> Array:
-        positions, last = self.array("positions", "i", len(self.states)), self.plan["variables"]
-        steps = np.diff(positions, prepend=-1, append=last)
-        require(
-            self.states and np.all(steps > 0),
-            "The variables of the proof are not at increasing positions of the model.",
-        )
-        return positions
 
     def _ends(self, side: str) -> list[list[float]]:
         rows = zip(self.claim[side], self.questions, strict=True)
         return [items(row, float, question.rows) for row, question in rows]
 
-    def _read_evidence_and_dropped(self) -> list[int]:
+    def _read_evidence_and_dropped(self) -> None:
+        self.evidence: dict[int, int] = dict(items(pair, int, 2) for pair in self.plan["evidence"])
         pairs = self.evidence.items()
         fits = all(0 <= v < len(self.states) and 0 <= d < self.states[v] for v, d in pairs)
         fits &= len(self.evidence) == len(self.plan["evidence"])
         require(fits, "The evidence names an unknown variable or state.")
+        self.given = [f"given {self.names.event([v], [digit])}" for v, digit in pairs]
         dropped = self.free(items(self.plan["dropped"], int))
+        self.dropped = set(dropped)
         asked = {v for question in self.questions for v in question.variables}
-        require(
-            (asked.isdisjoint(self.evidence) and asked.isdisjoint(dropped)) and asked,
-            "The target of a question is observed or left out.",
-        )
-        return dropped
+        is_free = asked.isdisjoint(self.evidence) and asked.isdisjoint(dropped)
+        require(asked and is_free, "The target of a question is observed or left out.")
+        self.factors, error = self.stated.fix(self.evidence).drop(dropped)
+        # Without what sums to a constant, probabilities may be off by this share.
+        self.off = math.expm1(2.0 * error)
+        what = f"{len(dropped)} variables sum to a constant and are left out"
+        self.checked, self.assumptions = [what] if dropped else [], list[str]()
 
     def free(self, variables: list[int]) -> list[int]:
         """Return some variables after checking that all are known and none is observed."""
-        require(
-            all(0 <= v < len(self.states) and v not in self.evidence for v in variables),
-            "The proof refers to unknown or observed variables.",
-        )
+        is_free = all(0 <= v < len(self.states) and v not in self.evidence for v in variables)
+        require(is_free, "The proof refers to unknown or observed variables.")
         return variables
 
     def close(self, variables: Iterable[int]) -> float:
@@ -100,38 +94,26 @@ class Proof:
 
     def check(self, methods: dict[str, Method]) -> None:
         """Check all parts, and that together they prove the claim with its confidence."""
-        confidence, lost, asked = self.plan["confidence"], 0.0, list[int]()
-        require(0.0 < confidence <= 1.0, "The confidence is not between 0 and 1.")
-        outcomes = self.document.outcomes["parts"]
-        for plan, outcome in zip(self.plan["parts"], outcomes, strict=True):
-            require(
-                isinstance(plan, dict) and plan.get("method") in methods,
-                "The checker does not know a method.",
-            )
-            check, kinds, planned, drawn = methods[plan["method"]]
-            entries(plan, "a part", method=str, questions=list, **planned)
-            entries(outcome, "outcomes of a part", **drawn)
-            asked += (own := items(plan["questions"], int))
-            require(
-                own and all(0 <= k < len(self.questions) for k in own),
-                "A part answers no question, or one that is not asked.",
-            )
-            require(
-                all(self.questions[k].kind in kinds for k in own),
-                "A part answers a question of a kind that it cannot answer.",
-            )
-            lost += check(Part(self, plan, outcome))
-        require(len(set(asked)) == len(asked), "Two parts answer the same question.")
+        lost, asked, plans = 0.0, list[int](), self.plan["parts"]
+        for plan, outcome in zip(plans, self.document.outcomes["parts"], strict=True):
+            is_known = isinstance(plan, dict) and plan.get("method") in methods
+            require(is_known, "The checker does not know a method.")
+            part = Part(self, plan, outcome, methods[plan["method"]])
+            lost += methods[plan["method"]].check(part)
+            asked += part.questions
         for k in set(range(len(self.questions))) - set(asked):  # only vacuous ends are true
             for row in range(self.questions[k].rows):
                 self.within(k, row, False, False)
-        require(
-            lost <= (1.0 - confidence) * (1.0 + 1e-9),
-            "The parts err more often than the confidence allows.",
-        )
-        require(
-            self.document.used == set(self.document.arrays),
-            "The file has arrays that nothing uses.",
+        confidence = self.plan["confidence"]
+        is_sure = lost <= (1.0 - confidence) * (1.0 + 1e-9)
+        is_used = self.document.used == set(self.document.arrays)
+        require_all(
+            {
+                "The confidence is not between 0 and 1.": 0.0 < confidence <= 1.0,
+                "Two parts answer the same question.": len(set(asked)) == len(asked),
+                "The parts err more often than the confidence allows.": is_sure,
+                "The file has arrays that nothing uses.": is_used,
+            }
         )
         if self.blocks:
             is_all = self.replayed == self.blocks
@@ -149,16 +131,13 @@ class Proof:
     def seed(self) -> tuple[int, list[int]]:
         """Return entropy and key of the seed: those of the file, or what follows from the plan."""
         seed = items(self.document.outcomes["seed"], int)
-        require(
-            all(0 <= k < 2**32 for k in seed[1:]) and all(0 <= k < 2**9999 for k in seed[:1]),
-            "The seed is negative or too large.",
-        )
+        fits = all(0 <= k < 2**32 for k in seed[1:]) and all(0 <= k < 2**9999 for k in seed[:1])
+        require(fits, "The seed is negative or too large.")
+        assumed = "the plan was not chosen by looking at what it gives"
         if seed:
             what = f"the seed {', '.join(map(str, seed))} and the plan were"
-            self.assumptions.append(f"{what} not chosen by looking at what they give")
-        else:
-            self.assumptions.append("the plan was not chosen by looking at what it gives")
-        self.assumptions.append(WORDS)
+            assumed = f"{what} not chosen by looking at what they give"
+        self.assumptions += [assumed, WORDS]
         return seed[0] if seed else self.document.seed_of_plan(), seed[1:]
 
     def within(self, number: int, row: int, is_low: bool, is_high: bool) -> None:
@@ -190,20 +169,32 @@ class Steps:
     def charge(self, rows: dict[int, Row]) -> None:
         """Count the work of one pass over the rows of influence."""
         terms = sum(len(rows[v][0]) + 3 for v in self.cycle) / len(self.cycle) * self.count
-        self.budget.spend(PER_TERM * terms, f"a bound on {self.count} steps")
+        self.budget.charge(f"a bound on {self.count} steps", PER_TERM * terms)
 
 
 class Part:
     """Some questions of a proof that are answered together."""
 
-    def __init__(self, proof: Proof, plan: dict[str, Any], outcome: dict[str, Any]) -> None:
+    def __init__(self, proof: Proof, plan: dict[str, Any], outcome: Any, method: Method) -> None:
         self.proof, self.plan, self.outcome = proof, plan, outcome
-        self.questions = {k: proof.questions[k] for k in plan["questions"]}
+        entries(plan, "a part", method=str, questions=list, **method.plan)
+        entries(outcome, "outcomes of a part", **method.outcome)
+        own = items(plan["questions"], int)
+        is_asked = own and all(0 <= k < len(proof.questions) for k in own)
+        require(is_asked, "A part answers no question, or one that is not asked.")
+        self.questions = {k: proof.questions[k] for k in own}
+        fits = len(self.questions) == len(own)
+        fits &= all(question.kind in method.kinds for question in self.questions.values())
+        require(fits, "A part answers a question twice, or one of a kind that it cannot answer.")
+        # The probability that an interval is wrong, where all parts are allowed the same.
+        self.lost = 1.0 - plan.get("confidence", 1.0)
+        self.level = self.lost / sum(question.intervals for question in self.questions.values())
+        require(0.0 <= self.lost < 1.0, "The confidence of a part is not between 0 and 1.")
 
     def scan(self) -> Steps:
         """Read the steps: a cycle that is repeated."""
         order = self.proof.free(self.proof.array(self.plan["scan"], "i", -1).tolist())
-        count = self.plan["steps"]
+        count, budget = self.plan["steps"], self.proof.budget
         require(order and 1 <= count <= 10**12, "The scan has no steps, or too many.")
-        self.proof.budget.spend(PER_STEP * count, f"a scan of {count} steps")
-        return Steps(order, count, self.proof.budget)
+        budget.charge(f"a scan of {count} steps", PER_STEP * count)
+        return Steps(order, count, budget)

@@ -21,22 +21,16 @@ def single_file(name: str) -> str:
     imports, bodies = set[str](), list[str]()
     for module in MODULES:
         text = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
-        lines, tree = text.splitlines(), ast.parse(text)
-        for node in tree.body:
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                if not ast.unparse(node).startswith("from dobrushin.verify"):
-                    imports.add(ast.unparse(node))
-                lines[node.lineno - 1 : node.end_lineno] = [""] * _height(node)
-        first = tree.body[0]
-        about = [f"# {line}".rstrip() for line in (ast.get_docstring(tree) or "").splitlines()]
-        lines[: first.end_lineno] = [f"# {'-' * 96}", f"# {module}.py", "#", *about]
-        bodies.append("\n".join(lines).strip())
-    head = "\n".join(sorted(imports, key=lambda line: (line.startswith("from"), line)))
-    return f"{HEADER.format(name=name)}\n{head}\n\n" + "\n\n\n".join(bodies) + "\n"
-
-
-def _height(node: ast.stmt) -> int:
-    return (node.end_lineno or node.lineno) - node.lineno + 1
+        about, *rest = ast.parse(text).body
+        found = [node for node in rest if isinstance(node, ast.Import | ast.ImportFrom)]
+        imports |= set(map(ast.unparse, found))
+        title = f"{module}.py\n\n{ast.literal_eval(ast.unparse(about))}".strip()
+        lines = [f"# {line}".rstrip() for line in ("-" * 96, *title.splitlines())]
+        body = text.splitlines()[found[-1].end_lineno :]  # imports stand at the head of a module
+        bodies.append("\n".join([*lines, *body]).strip())
+    own = {line for line in imports if line.startswith("from dobrushin.verify")}
+    head = sorted(imports - own, key=lambda line: (line.startswith("from"), line))
+    return "\n".join([HEADER.format(name=name), *head, "", *("\n\n\n".join(bodies), "")])
 
 
 if __name__ == "__main__":
