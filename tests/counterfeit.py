@@ -12,7 +12,7 @@ import numpy as np
 from dobrushin.verify import MEMORY_LIMIT, METHODS, verify_proof
 from dobrushin.verify.document import Budget, Document
 from dobrushin.verify.draws import Walk
-from dobrushin.verify.proof import Part, Proof
+from dobrushin.verify.proof import Proof, ProofPart
 
 
 def marginal(v):
@@ -99,7 +99,7 @@ def opened(path, seconds=1e9):
 def first_part(proof):
     """The first part of a proof that was read."""
     plan = proof.plan["parts"][0]
-    return Part(proof, plan, proof.document.outcomes["parts"][0], METHODS[plan["method"]])
+    return ProofPart(proof, plan, proof.document.outcomes["parts"][0], METHODS[plan["method"]])
 
 
 def of_field(sites, couplings, question, low, high, numbers=(), **part):

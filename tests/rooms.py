@@ -89,8 +89,8 @@ def doors(path):
                 yield there
 
 
-# Where modules are loaded by names that are put together: the front door, other libraries, and the table of formats.
-MAY_LOAD_ANY_NAME = {"__init__.py", "_shared/environment.py", "io/formats.py"}
+# Where modules are loaded by names that are put together: the front door, and other libraries.
+MAY_LOAD_ANY_NAME = {"__init__.py", "_shared/environment.py"}
 
 
 def loaded_by_name(path):
@@ -110,9 +110,6 @@ def hidden_doors(path):
     place = str(path.relative_to(SOURCE))
     own = f"dobrushin.{room(path)}."
     names = [name for name in loaded_by_name(path) if not name.startswith(own)]
-    if place == "io/formats.py":  # the table holds the names
-        strings = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
-        return [text for text in strings if str(text).startswith("dobrushin.") and not text.startswith(own)]
     return [] if place in MAY_LOAD_ANY_NAME else names
 
 

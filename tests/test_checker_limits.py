@@ -18,7 +18,7 @@ from counterfeit import Counterfeit, bound, chains, exact, first_part, marginal,
 from dobrushin.verify import TOO_LARGE, verify_proof
 from dobrushin.verify.claim import LONGEST_NAME, printable, rounded
 from dobrushin.verify.single_file import MODULES, single_file
-from dobrushin.verify.sums import Sums
+from dobrushin.verify.sums import Elimination
 from forger import Forgery
 from rooms import SOURCE
 
@@ -116,8 +116,10 @@ def test_limits_can_be_raised(path):
 def test_a_star_takes_one_product_for_each_leaf(path, monkeypatch):
     """The many tables of the centre are multiplied a few at once: not one product for each pair of leaves."""
     count, tables = 400, []
-    real = Sums._contract
-    monkeypatch.setattr(Sums, "_contract", lambda self, own, kept: tables.append(len(own)) or real(self, own, kept))
+    real = Elimination._contract
+    monkeypatch.setattr(
+        Elimination, "_contract", lambda self, own, kept: tables.append(len(own)) or real(self, own, kept)
+    )
     model = db.Ising({(0, k): 0.1 for k in range(1, count)}, fields=0.1)
     db.estimate(model, "all", method="exact", proof=path)
     assert verify_proof(path).holds

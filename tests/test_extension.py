@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import dobrushin as db
+import edge_list_format
 from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.method import METHODS, Choice, Curve, Method, Rows
 from dobrushin._estimate.method import register as register_method
@@ -20,7 +21,14 @@ from models import FAMILIES, random_model
 
 @pytest.fixture
 def edge_list(monkeypatch):
-    entry = Format((".edges",), "edge_list_format", "lines i j strength", "`Ising`", "positions", "`Ising`")
+    entry = Format(
+        (".edges",),
+        lambda: (edge_list_format.read, edge_list_format.write),
+        "lines i j strength",
+        "`Ising`",
+        "positions",
+        "`Ising`",
+    )
     monkeypatch.setitem(FORMATS, "edges", entry)
 
 

@@ -86,7 +86,7 @@ def test_the_rules_see_faults(monkeypatch, tmp_path):
     hidden = {name: plan.hidden_doors(package / name) for name in texts}
     assert {name: doors for name, doors in hidden.items() if doors} == {
         "_models/door.py": ["dobrushin.io", ""],
-        "io/formats.py": ["dobrushin._models.a"],
+        "io/formats.py": [""],
     }
     private = [plan.private_names_of_clients(package / name) for name in ("experiments/run.py", "vision/see.py")]
     assert private == [["dobrushin._scan", "db.read('a')._form"], ["dobrushin._models"]]

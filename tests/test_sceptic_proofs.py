@@ -13,8 +13,8 @@ import dobrushin as db
 from counterfeit import Counterfeit, bound, chains, exact, marginal, of_field, opened
 from dobrushin.verify import certificates, verify_proof
 from dobrushin.verify.__main__ import main
+from dobrushin.verify.counts import upper_tail
 from dobrushin.verify.document import Budget, Rejected
-from dobrushin.verify.intervals import upper_tail
 from dobrushin.verify.model import Factors
 
 PLENTY = Budget(1e9, 1e12)

@@ -8,7 +8,7 @@ these names is first used; a missing one is named in a sentence that says what t
 
 from __future__ import annotations
 
-import importlib
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,34 +21,44 @@ if TYPE_CHECKING:
 
 __all__ = ["CertifiedInference", "DobrushinSampler", "pymc", "thrml"]
 
-_HOME = {"CertifiedInference": "networks", "DobrushinSampler": "dimod_sampler"}
-# For objects of these libraries: the module here that has the function from_dimod, from_networkx, ...
-_READ_BY = {
-    "dimod": "dimod",
-    "networkx": "networks",
-    "pgmpy": "networks",
-    "pyagrum": "networks",
-    "pymc": "pymc",
-    "thrml": "thrml",
-}
-
-
-def _load(module: str) -> Any:
-    return importlib.import_module(f"dobrushin.adapters.{module}")
+# Libraries whose models are read where a model is asked for.
+_LIBRARIES = ("dimod", "networkx", "pgmpy", "pyagrum", "pymc", "thrml")
 
 
 def _read(library: str, model: Any) -> Any:
-    return getattr(_load(_READ_BY[library]), f"from_{library}")(model)
+    import dobrushin.adapters.pymc as of_pymc
+    import dobrushin.adapters.thrml as of_thrml
+    from dobrushin.adapters.dimod import from_dimod
+    from dobrushin.adapters.networks import from_networkx, from_pgmpy, from_pyagrum
+
+    readers: dict[str, Callable[[Any], Any]] = {
+        "dimod": from_dimod,
+        "networkx": from_networkx,
+        "pgmpy": from_pgmpy,
+        "pyagrum": from_pyagrum,
+        "pymc": of_pymc.from_pymc,
+        "thrml": of_thrml.from_thrml,
+    }
+    return readers[library](model)
 
 
-READERS.update({library: partial(_read, library) for library in _READ_BY})
+READERS.update({library: partial(_read, library) for library in _LIBRARIES})
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    found: Any
+    if name == "CertifiedInference":
+        from dobrushin.adapters.networks import CertifiedInference as found
+    elif name == "DobrushinSampler":
+        from dobrushin.adapters.dimod_sampler import DobrushinSampler as found
+    elif name == "pymc":
+        import dobrushin.adapters.pymc as found
+    elif name == "thrml":
+        import dobrushin.adapters.thrml as found
+    else:
         raise AttributeError(f"module 'dobrushin.adapters' has no attribute {name!r}")
-    value = globals()[name] = getattr(_load(_HOME[name]), name) if name in _HOME else _load(name)
-    return value
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

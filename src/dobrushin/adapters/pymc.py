@@ -22,9 +22,9 @@ from dobrushin._shared.environment import require
 from dobrushin.adapters.pytensor import (
     ChangingShape,
     Dependence,
-    Part,
     Scope,
     Table,
+    TermPart,
     TermTables,
     add_table,
     compile_terms,
@@ -286,7 +286,7 @@ def _factors(model: Any, terms: Sequence[Any], variables: _Variables) -> tuple[l
 
 
 def _tables(
-    name: str, part: Part, scopes: list[Scope], inputs: list[Any], variables: _Variables
+    name: str, part: TermPart, scopes: list[Scope], inputs: list[Any], variables: _Variables
 ) -> list[tuple[Scope, Table]]:
     """The table of each entry of a tensor of terms."""
     if not scopes or part.weight == 0:

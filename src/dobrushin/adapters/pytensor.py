@@ -48,7 +48,7 @@ _ROWS = np.frompyfunc(frozenset.union, 2, 1)
 _NOTHING: frozenset[int] = frozenset()
 
 
-class Part(NamedTuple):
+class TermPart(NamedTuple):
     """A tensor whose entries, times a weight, are summed; or one of conditions that must all hold."""
 
     tensor: Any
@@ -78,14 +78,14 @@ def kind(variable: Any) -> str:
     return type(op if inner is None else inner).__name__
 
 
-def split(tensor: Any, shapes: Mapping[Any, tuple[int, ...]], checks: bool) -> list[Part]:
+def split(tensor: Any, shapes: Mapping[Any, tuple[int, ...]], checks: bool) -> list[TermPart]:
     """A tensor as parts whose entries have the same sum.
 
     Sums, products of matrices and products with numbers are taken apart. So are checks of parameters, which PyMC takes
     for -inf where they fail, if `checks`; else they are left out.
     """
-    parts: list[Part] = []
-    waiting = [Part(tensor, 1.0)]
+    parts: list[TermPart] = []
+    waiting = [TermPart(tensor, 1.0)]
     while waiting:
         part = waiting.pop()
         parts_of = _split_condition if part.is_condition else _split_sum
@@ -97,11 +97,11 @@ def split(tensor: Any, shapes: Mapping[Any, tuple[int, ...]], checks: bool) -> l
     return parts[::-1]
 
 
-def _split_sum(part: Part, shapes: Mapping[Any, tuple[int, ...]], checks: bool) -> list[Part] | None:
+def _split_sum(part: TermPart, shapes: Mapping[Any, tuple[int, ...]], checks: bool) -> list[TermPart] | None:
     name, node = kind(part.tensor), part.tensor.owner
 
-    def times(weight: float, variable: Any) -> Part:
-        return Part(variable, part.weight * weight)
+    def times(weight: float, variable: Any) -> TermPart:
+        return TermPart(variable, part.weight * weight)
 
     if node is None or part.tensor not in shapes or part.tensor.type.dtype not in _SUMMED:
         return None
@@ -110,7 +110,7 @@ def _split_sum(part: Part, shapes: Mapping[Any, tuple[int, ...]], checks: bool) 
         return [times(1.0, inputs[0])]
     # Where a check fails, PyMC says -inf; times a weight below 0 that is no condition.
     if name == "CheckParameterValue" and node.op.can_be_replaced_by_ninf and part.weight > 0:
-        conditions = [Part(condition, 1.0, True) for condition in inputs[1:]] if checks else []
+        conditions = [TermPart(condition, 1.0, True) for condition in inputs[1:]] if checks else []
         return [times(1.0, inputs[0]), *conditions]
     size = int(np.prod(shapes[part.tensor]))
     copies = [size / max(1, int(np.prod(shapes[variable]))) if variable in shapes else 1.0 for variable in inputs]
@@ -135,10 +135,10 @@ def _split_sum(part: Part, shapes: Mapping[Any, tuple[int, ...]], checks: bool) 
     return None
 
 
-def _split_condition(part: Part, shapes: Mapping[Any, tuple[int, ...]], checks: bool) -> list[Part] | None:
+def _split_condition(part: TermPart, shapes: Mapping[Any, tuple[int, ...]], checks: bool) -> list[TermPart] | None:
     del checks, shapes
     if kind(part.tensor) in ("All", "MakeVector", "And", "AND", "ScalarFromTensor", "TensorFromScalar", "DimShuffle"):
-        return [Part(variable, 1.0, True) for variable in part.tensor.owner.inputs]
+        return [TermPart(variable, 1.0, True) for variable in part.tensor.owner.inputs]
     return None
 
 

@@ -17,7 +17,7 @@ from dobrushin._shared.call import public
 from dobrushin._shared.environment import require
 from dobrushin._shared.text import rounded_up
 from dobrushin._variation import inflation, touched_by
-from dobrushin.adapters.thrml_terms import Program, Terms, read_program, terms_of_ebm
+from dobrushin.adapters.thrml_terms import EnergyTerms, GibbsProgram, read_program, terms_of_ebm
 from dobrushin.errors import ArgumentError, CertificateError
 
 __all__ = ["ScheduleCertificate", "certify", "nodes"]
@@ -332,7 +332,9 @@ def _is_program(source: Any) -> bool:
     return False
 
 
-def _model_of(known: Program, program: Any, clamped: Any, keep_clamped: bool = False) -> tuple[Model, dict[int, int]]:
+def _model_of(
+    known: GibbsProgram, program: Any, clamped: Any, keep_clamped: bool = False
+) -> tuple[Model, dict[int, int]]:
     """The model given the states of the clamped nodes, and where each node with two or more states is in it."""
     blocks = program.gibbs_spec.clamped_blocks
     if clamped is None and blocks and not keep_clamped:
@@ -352,7 +354,7 @@ def _model_of(known: Program, program: Any, clamped: Any, keep_clamped: bool = F
     return (model.condition(held) if held else model), {k: i for i, k in enumerate(free)}
 
 
-def _read_clamped(clamped: Any, blocks: Any, known: Program) -> dict[int, int]:
+def _read_clamped(clamped: Any, blocks: Any, known: GibbsProgram) -> dict[int, int]:
     """States of the clamped nodes that matter, by number, as the model calls them."""
     clamped = list(clamped) if check.is_several(clamped) else [clamped]
     if len(clamped) != len(blocks):
@@ -386,7 +388,7 @@ def _read_schedule(schedule: Any) -> Any:
     return schedule
 
 
-def _read_targets(targets: Any, terms: Terms, free: set[int]) -> list[int]:
+def _read_targets(targets: Any, terms: EnergyTerms, free: set[int]) -> list[int]:
     thrml = require("thrml", "thrml")
     if targets is None:
         return sorted(free)

@@ -22,7 +22,7 @@ _FINITE = "one whose weights are finite numbers"
 
 
 @dataclass
-class Terms:
+class EnergyTerms:
     """log pi = sum of terms, each a product of spins -1/+1 times a table of categories.
 
     Attributes
@@ -115,9 +115,9 @@ class Terms:
         i, j = np.array(list(larger), dtype=np.int64).reshape(-1, 2).T
         return SpinPairs(symmetric(i, j, np.array(list(larger.values())), len(fields)), fields).to_model(None)
 
-    def without_constants(self) -> Terms:
+    def without_constants(self) -> EnergyTerms:
         """Return these terms without the nodes of one category, which are not random."""
-        smaller = Terms()
+        smaller = EnergyTerms()
         kept = [number for number, size in enumerate(self.sizes) if size > 1]
         for number in kept:
             smaller.add_node(self.nodes[number], self.spins[number], self.sizes[number])
@@ -146,10 +146,10 @@ def as_array(weights: Any) -> NDArray[np.float64]:
 # -- energies ------------------------------------------------------------------------------------
 
 
-def terms_of_ebm(ebm: Any) -> Terms:
+def terms_of_ebm(ebm: Any) -> EnergyTerms:
     """The terms of an energy-based model: log pi = - energy."""
     models = require("thrml.models", "thrml")
-    terms = Terms()
+    terms = EnergyTerms()
     if isinstance(ebm, models.IsingEBM):
         biases, weights = as_array(ebm.beta * ebm.biases), as_array(ebm.beta * ebm.weights)
         if biases.shape != (len(ebm.nodes),) or weights.shape != (len(ebm.edges),):
@@ -175,7 +175,7 @@ def terms_of_ebm(ebm: Any) -> Terms:
 
 
 @dataclass(frozen=True)
-class Program:
+class GibbsProgram:
     """A sampling program: its terms, the numbers of its free and clamped nodes, and how it draws.
 
     Attributes
@@ -188,17 +188,17 @@ class Program:
         For each node a bound on the total variation between the law of its draw and its conditional distribution.
     """
 
-    terms: Terms
+    terms: EnergyTerms
     sweep: list[list[int]]
     clamped: list[list[int | None]]
     error: NDArray[np.float64]
 
 
-def read_program(program: Any) -> Program:
+def read_program(program: Any) -> GibbsProgram:
     """A program whose draws are those of one distribution, or a sentence that says why they are not."""
     models = require("thrml.models", "thrml")
     spec = program.gibbs_spec
-    terms = Terms()
+    terms = EnergyTerms()
     node_at = {place: node for node, place in spec.node_global_location_map.items()}
     for block, sampler in zip(spec.free_blocks, program.samplers, strict=True):
         # A subclass can draw from anything.
@@ -255,10 +255,10 @@ def read_program(program: Any) -> Program:
     places = [[terms.number_of(node) for node in block.nodes] for block in spec.free_blocks]
     sweep = [[k for b in group for k in places[b] if k is not None] for group in spec.sampling_order]
     _refuse_neighbours(terms, sweep)
-    return Program(terms, sweep, clamped, np.concatenate([error, np.zeros(len(terms.nodes) - free)]))
+    return GibbsProgram(terms, sweep, clamped, np.concatenate([error, np.zeros(len(terms.nodes) - free)]))
 
 
-def _join(terms: Terms, seen: dict[int, dict[Key, list[NDArray[np.float64]]]]) -> None:
+def _join(terms: EnergyTerms, seen: dict[int, dict[Key, list[NDArray[np.float64]]]]) -> None:
     """One list of terms of what each node sees of them: the same, or no distribution has these conditionals."""
     keys = {key for own in seen.values() for key in own}
     for key in sorted(keys):
@@ -273,7 +273,7 @@ def _join(terms: Terms, seen: dict[int, dict[Key, list[NDArray[np.float64]]]]) -
             terms.tables[key] = [table]
 
 
-def _refuse_neighbours(terms: Terms, sweep: list[list[int]]) -> None:
+def _refuse_neighbours(terms: EnergyTerms, sweep: list[list[int]]) -> None:
     """Nodes that are drawn at the same time must not interact: together they would not leave pi as it is."""
     group_of = {number: group for group, numbers in enumerate(sweep) for number in numbers}
     for spins, categories in terms.tables:

@@ -6,7 +6,6 @@ answer a broken file with a `FormatError` that names the place, the expected con
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -19,21 +18,6 @@ if TYPE_CHECKING:
     from dobrushin.io.folder import build_folder
     from dobrushin.io.stored import open_model
     from dobrushin.io.uai import read_evidence, read_marginals, read_sizes, write_marginals
-
-# Loaded on first use, so that the command line can list the formats before NumPy is there.
-_HOME = {
-    "build_folder": "folder",
-    "lost_names": "dispatch",
-    "open_model": "stored",
-    "read": "dispatch",
-    "read_evidence": "uai",
-    "read_marginals": "uai",
-    "read_offset": "dispatch",
-    "read_sizes": "uai",
-    "state_names": "bif",
-    "write": "dispatch",
-    "write_marginals": "uai",
-}
 
 __all__ = [
     "FORMATS",
@@ -52,9 +36,18 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    """Load the functions on first use, so that the command line can list the formats before NumPy is there."""
+    if name not in __all__:
         raise AttributeError(f"module 'dobrushin.io' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f"dobrushin.io.{_HOME[name]}"), name)
+    import dobrushin.io.bif as bif
+    import dobrushin.io.dispatch as dispatch
+    import dobrushin.io.folder as folder
+    import dobrushin.io.stored as stored
+    import dobrushin.io.uai as uai
+
+    # Formats have functions `read` and `write` too: those of `dispatch` come first.
+    homes = map(vars, (dispatch, bif, folder, stored, uai))
+    value = globals()[name] = next(home[name] for home in homes if name in home)
     return value
 
 

@@ -7,21 +7,23 @@ their ``write`` takes the model, beta and the offset. The module is imported on 
 
 from __future__ import annotations
 
-import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+# What reads a file, and what makes one of a model; None for formats that are only read.
+Functions = tuple[Callable[[Any], Any], Callable[..., bytes] | None]
 
 
 @dataclass(frozen=True)
 class Format:
-    """A file format: its module and its description.
+    """A file format: its functions and its description.
 
     Attributes
     ----------
     extensions : tuple of str
-    home : str
-        Name of the module that has `read` and `write`. Behind a colon, the suffix of their names in a module with
-        several formats: "dobrushin.io.energies:coo" has `read_coo` and `write_coo`.
+    functions : callable
+        Imports the module of the format, and returns what reads and what writes files.
     what, becomes, labels : str
         What the files are, the family they become, and what names the variables.
     written_from : str
@@ -33,7 +35,7 @@ class Format:
     """
 
     extensions: tuple[str, ...]
-    home: str
+    functions: Callable[[], Functions]
     what: str
     becomes: str
     labels: str
@@ -41,37 +43,70 @@ class Format:
     energies: bool = False
     keeps: tuple[str, ...] = ()
 
-    def read(self, source: Any) -> Any:
-        """Return the model of a file, or its energies."""
-        return self._function("read")(source)
 
-    def write(self, model: Any, *energy: float) -> bytes:
-        """Return a model as a file."""
-        data: bytes = self._function("write")(model, *energy)
-        return data
+def _uai() -> Functions:
+    from dobrushin.io.uai import read, write
 
-    def _function(self, verb: str) -> Any:
-        module, _, suffix = self.home.partition(":")
-        return getattr(importlib.import_module(module), f"{verb}_{suffix}" if suffix else verb)
+    return read, write
+
+
+def _bif() -> Functions:
+    from dobrushin.io.bif import read, write
+
+    return read, write
+
+
+def _xmlbif() -> Functions:
+    from dobrushin.io.networks import read_xmlbif
+
+    return read_xmlbif, None
+
+
+def _hugin() -> Functions:
+    from dobrushin.io.networks import read_hugin
+
+    return read_hugin, None
+
+
+def _bqm() -> Functions:
+    from dobrushin.io.energies import read_bqm, write_bqm
+
+    return read_bqm, write_bqm
+
+
+def _coo() -> Functions:
+    from dobrushin.io.energies import read_coo, write_coo
+
+    return read_coo, write_coo
+
+
+def _maxcut() -> Functions:
+    from dobrushin.io.energies import read_maxcut, write_maxcut
+
+    return read_maxcut, write_maxcut
+
+
+def _npz() -> Functions:
+    from dobrushin.io.npz import read, write
+
+    return read, write
 
 
 FORMATS = {
-    "uai": Format((".uai",), "dobrushin.io.uai", "UAI competitions, MARKOV or BAYES", "`FactorGraph`",
+    "uai": Format((".uai",), _uai, "UAI competitions, MARKOV or BAYES", "`FactorGraph`",
                   "numbers of the file, from 0", "any model"),
-    "bif": Format((".bif",), "dobrushin.io.bif", "Bayesian network, interchange format", "`FactorGraph`",
+    "bif": Format((".bif",), _bif, "Bayesian network, interchange format", "`FactorGraph`",
                   "names of the file", "any Bayesian network", keeps=("labels", "states")),
-    "xmlbif": Format((".xmlbif", ".bifxml", ".xml"), "dobrushin.io.networks:xmlbif",
-                     "Bayesian network, XMLBIF 0.3", "`FactorGraph`", "names of the file"),
-    "hugin": Format((".net",), "dobrushin.io.networks:hugin", "Bayesian network of Hugin", "`FactorGraph`",
-                    "names of the file"),
-    "bqm": Format((".bqm",), "dobrushin.io.energies:bqm", "dimod, binary, versions 1 and 2", "`Ising`",
+    "xmlbif": Format((".xmlbif", ".bifxml", ".xml"), _xmlbif, "Bayesian network, XMLBIF 0.3", "`FactorGraph`",
+                     "names of the file"),
+    "hugin": Format((".net",), _hugin, "Bayesian network of Hugin", "`FactorGraph`", "names of the file"),
+    "bqm": Format((".bqm",), _bqm, "dimod, binary, versions 1 and 2", "`Ising`",
                   "those of the file", "`Ising`", energies=True, keeps=("labels",)),
-    "coo": Format((".coo",), "dobrushin.io.energies:coo", "dimod, coordinate text", "`Ising`",
+    "coo": Format((".coo",), _coo, "dimod, coordinate text", "`Ising`",
                   "numbers of the file, in order", "`Ising` with such labels", energies=True, keeps=("labels",)),
-    "maxcut": Format((".mc", ".gset", ".rud", ".txt"), "dobrushin.io.energies:maxcut", "max-cut: `n m`, lines `i j w`",
+    "maxcut": Format((".mc", ".gset", ".rud", ".txt"), _maxcut, "max-cut: `n m`, lines `i j w`",
                      "`Ising`", "numbers of the file, from 1", "`Ising` without fields", energies=True),
-    "npz": Format((".npz",), "dobrushin.io.npz", "our own", "any model", "any", "any model",
-                  keeps=("labels", "states")),
+    "npz": Format((".npz",), _npz, "our own", "any model", "any", "any model", keeps=("labels", "states")),
 }  # fmt: skip
 
 

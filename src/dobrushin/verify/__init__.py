@@ -2,8 +2,8 @@
 
 Read the files of this folder in this order: `document` (the file, and what a check may take),
 `claim` (in words), `model` and `modelfile` (of which model), `proof` (its parts),
-`certificates` (bounds on scans), `intervals`, `draws` and `counts` (chains), `sums`, `fields`, and
-the verdict here.
+`certificates` (bounds on scans), `draws` and `counts` (chains), `sums`, `fields`, and the verdict
+here. A further way to prove answers is a module with a `Method` in METHODS.
 """
 
 import os
@@ -16,7 +16,7 @@ from dobrushin.verify.counts import check_chains, check_sets
 from dobrushin.verify.document import Budget, Document, NotComparable, Rejected, TooLarge
 from dobrushin.verify.fields import NUMBERS, check_field
 from dobrushin.verify.modelfile import Reference
-from dobrushin.verify.proof import Method, Proof
+from dobrushin.verify.proof import Proof, ProofMethod
 from dobrushin.verify.sums import check_sums
 
 HOLDS, FAILS = "holds", "does not hold"
@@ -41,13 +41,13 @@ SUMMED = {"order": str, "border": str, "sweep": str, "sweeps": int}
 FIELD = {**CHAINS_OF, "sites": str, "levels": dict, "slip": float}
 LAWS = {"law", "linear"}
 METHODS = {
-    "dobrushin": Method(check_chains, LAWS, DRAWN, OUTCOME),
-    "coalescence": Method(
+    "dobrushin": ProofMethod(check_chains, LAWS, DRAWN, OUTCOME),
+    "coalescence": ProofMethod(
         check_sets, {*LAWS, "joint"}, {**DRAWN, "words": int}, {**OUTCOME, "attempt": int}
     ),
-    "sums": Method(check_sums, LAWS, SUMMED, {}),
-    "variation": Method(check_variation, {"distance"}, BOUND, {}),
-    "field": Method(check_field, {"joint", "bias", *NUMBERS}, FIELD, {"numbers": list}),
+    "sums": ProofMethod(check_sums, LAWS, SUMMED, {}),
+    "variation": ProofMethod(check_variation, {"distance"}, BOUND, {}),
+    "field": ProofMethod(check_field, {"joint", "bias", *NUMBERS}, FIELD, {"numbers": list}),
 }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from dobrushin.verify.document import Array, require
 from dobrushin.verify.model import UNIT, Factors, Neighbourhood
-from dobrushin.verify.proof import SOME_STATE, Part, Row, Steps
+from dobrushin.verify.proof import SOME_STATE, ProofPart, Row, Steps
 
 FLOOR = 2.0**-1000  # bounds of less are raised to it, so that none underflows to 0
 # Enumerate the neighbours while own states x joint states x their numbers of states, or binary
@@ -185,7 +185,7 @@ def _range(x: Array, y: Array) -> float:
     return max(0.0, float(np.max(most - least)))
 
 
-def check_variation(part: Part) -> float:
+def check_variation(part: ProofPart) -> float:
     """Check a bound on the distance of laws after a scan, from the factors or a matrix."""
     proof, plan, order = part.proof, part.plan, part.scan()
     ((k, question),) = part.questions.items()

@@ -103,7 +103,7 @@ class Names:
         return ", ".join(f"{self.variables[v]} = {self.state(v, digit)}" for v, digit in pairs)
 
 
-class Question:
+class ProofQuestion:
     """A law of variables, the mean of a linear statistic, a distance, or a question on a field."""
 
     def __init__(self, about: Any, states: list[int], names: Names) -> None:

@@ -1,4 +1,7 @@
-"""Answers from chains and from runs on sets: what they gave is drawn again and counted."""
+"""Answers from chains and from runs on sets: what they gave is drawn again and counted.
+
+First which ends of intervals follow from counts of independent outcomes, and limits for means.
+"""
 
 import math
 import secrets
@@ -7,10 +10,9 @@ from itertools import islice
 import numpy as np
 
 from dobrushin.verify.certificates import forward, influence
-from dobrushin.verify.document import Array, items, require, require_all
+from dobrushin.verify.document import Array, Budget, items, require, require_all
 from dobrushin.verify.draws import KERNELS, SETS, Walk
-from dobrushin.verify.intervals import is_below, mean_limits
-from dobrushin.verify.proof import SOME_STATE, Part
+from dobrushin.verify.proof import SOME_STATE, ProofPart
 
 # Blocks are picked by chance where drawing all of them takes a larger share of the time limit.
 REPLAYED_SHARE = 0.75
@@ -19,12 +21,84 @@ MISSED = 1e-6  # chance to miss counts that are wrong by a quarter of an interva
 # Runs on sets: shares of the error probability of the first and the second try, and how many times
 # the planned runs each has.
 TRIES, MORE = (0.75, 0.25), (1, 4)
+# More than all roundings in a tail; and than its terms beyond 40 deviations and 100.
+MARGIN, FAR = 1e-9, 1e-60
+# Shares of the error probability: for the number that was planned, and for ending before.
+PLANNED, ANYTIME = 0.99, 0.01
+# Of means: for ending when they are narrow, and for the number that was planned.
+SEQUENTIAL, FINAL = 0.75, 0.25
+
+
+def upper_tail(k: int, n: int, p: float, budget: Budget) -> float:
+    """Bound P(at least k of n), each with chance p, from above; 1 where k is not above the mean.
+
+    Terms are multiples of the largest one, by the ratios of neighbours.
+    """
+    if p <= 0.0 or p >= 1.0 or k <= n * p:
+        return float(k <= 0 or p > 0.0)
+    mode, reach = int(n * p), int(40.0 * math.sqrt(n * p * (1.0 - p))) + 100
+    terms = min(n, reach)
+    budget.charge("the tails of binomial laws", 2e-5 + 1e-7 * terms, briefly=100.0 * terms)
+    above = np.arange(mode, min(n, mode + reach))
+    below = np.arange(mode, max(0, mode - reach), -1)
+    with np.errstate(under="ignore"):
+        rising = np.cumprod((n - above) / (above + 1.0) * (p / (1.0 - p)))  # of mode + 1, ...
+        falling = np.cumprod(below / (n - below + 1.0) * ((1.0 - p) / p))
+    whole = 1.0 + math.fsum(rising) + math.fsum(falling)
+    share = math.fsum(rising[k - mode - 1 :]) / whole
+    return min(1.0, share * (1.0 + MARGIN + 2e-15 * reach) + FAR)
+
+
+def is_below(p: float, k: int, n: int, error: float, early: bool, budget: Budget) -> bool:
+    """Return whether p is a lower limit for the chance of an event that was seen k times in n.
+
+    The limit is wrong with probability `error` at most: Clopper and Pearson's where as many were
+    drawn as was planned, and Robbins' mixture for ending early (theory.md, Estimates).
+    """
+    if p <= 0.0:
+        return True
+    if not early:
+        return upper_tail(k, n, p, budget) <= PLANNED * error
+    if n == 0 or k == 0 or p * n >= k:
+        return False
+    mixed = math.lgamma(k + 0.5) + math.lgamma(n - k + 0.5)
+    mixed -= math.lgamma(n + 1.0) + math.log(math.pi)
+    seen = k * math.log(p) + ((n - k) * math.log1p(-p) if n > k else 0.0)
+    slack = MARGIN + 1e-13 * n * math.log(n + 2.0)
+    return mixed - seen >= -math.log(ANYTIME * error) + slack
+
+
+def mean_limits(
+    values: Array, error: float, aim: float, proxy: float | None
+) -> tuple[float, float]:
+    """Bound the mean of independent values in [0, 1] (theory.md, The empirical Bernstein sequence).
+
+    A proxy is given where as many were drawn as was planned: Hoeffding's interval then holds too.
+    """
+    n = len(values)
+    if not n:
+        return 0.0, 1.0
+    before = np.arange(n)
+    means = (0.5 + np.concatenate([[0.0], np.cumsum(values)[:-1]])) / (before + 1)
+    squares = (values - means) ** 2
+    variances = (0.25 + np.concatenate([[0.0], np.cumsum(squares)[:-1]])) / (before + 1)
+    bets = np.minimum(0.5, aim / variances)
+    total = math.fsum(bets)
+    losses = math.fsum(squares * (-np.log1p(-bets) - bets))
+    reach = (math.log(2.0 / (SEQUENTIAL * error)) + losses) / total
+    centre = math.fsum(bets * values) / total
+    low, high = centre - reach, centre + reach
+    if proxy is not None:
+        reach = math.sqrt(2.0 * proxy * math.log(2.0 / (FINAL * error)) / n)
+        mean = math.fsum(values) / n
+        low, high = max(low, mean - reach), min(high, mean + reach)
+    return max(0.0, low - 1e-12), min(1.0, high + 1e-12)
 
 
 class Counts:
     """The outcomes of a part, drawn again: all of them, or blocks that the checker picks."""
 
-    def __init__(self, part: Part, walk: Walk, more: int = 1) -> None:
+    def __init__(self, part: ProofPart, walk: Walk, more: int = 1) -> None:
         """A second try has `more` times as many runs."""
         self.part, self.walk, self.proof, plan = part, walk, part.proof, part.plan
         drawn, self.block = part.outcome["drawn"], part.outcome["block"]
@@ -161,7 +235,7 @@ class Counts:
         proof.within(k, 0, is_low, is_high)
 
 
-def check_chains(part: Part) -> float:
+def check_chains(part: ProofPart) -> float:
     """Check chains, whose bias Dobrushin's bound limits (theory.md, Certificates)."""
     proof, order = part.proof, part.scan()
     is_known = part.plan["kernel"] in KERNELS
@@ -178,7 +252,7 @@ def check_chains(part: Part) -> float:
     return part.lost
 
 
-def check_sets(part: Part) -> float:
+def check_sets(part: ProofPart) -> float:
     """Check runs on sets that hold every trajectory (theory.md, Coalescence).
 
     Where all trajectories have met, the state is one of a chain from the model itself.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dobrushin.verify.document import Array, require, require_all
 from dobrushin.verify.model import Neighbourhood, decimal_sums
-from dobrushin.verify.proof import Part, Proof, Steps
+from dobrushin.verify.proof import Proof, ProofPart, Steps
 
 PLANES = 24  # of the 64 bits of a number that has a bit in each of 64 words: looked at first
 AT_ONCE, IN_MEMORY = 2**16, 2**28  # chains that run together, and bytes that they take
@@ -67,7 +67,7 @@ class Streams:
 class Walk:
     """All that a chain, or a run on sets, depends on but its number."""
 
-    def __init__(self, part: Part, order: Steps, mark: tuple[int, ...] = ()) -> None:
+    def __init__(self, part: ProofPart, order: Steps, mark: tuple[int, ...] = ()) -> None:
         """A mark in the seed keeps the words of runs on sets apart from others."""
         proof, plan, run = part.proof, part.plan, part.plan["run"]
         self.factors, self.order, self.budget = proof.factors, order, proof.budget

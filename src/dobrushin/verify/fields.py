@@ -11,11 +11,11 @@ import math
 import numpy as np
 
 from dobrushin.verify.certificates import Bounds, forward
-from dobrushin.verify.claim import Question
+from dobrushin.verify.claim import ProofQuestion
+from dobrushin.verify.counts import is_below
 from dobrushin.verify.document import Array, items, require
-from dobrushin.verify.intervals import is_below
 from dobrushin.verify.model import UNIT
-from dobrushin.verify.proof import Part, Row, Steps
+from dobrushin.verify.proof import ProofPart, Row, Steps
 
 CHAINS = "the numbers in the file are those of {} independent chains of this scan and start"
 DRIFT = (
@@ -36,7 +36,7 @@ class Field:
     total variation (theory.md, Influence in Wasserstein distance, Total variation in fields).
     """
 
-    def __init__(self, part: Part, order: Steps) -> None:
+    def __init__(self, part: ProofPart, order: Steps) -> None:
         self.proof, self.part, self.order = part.proof, part, order
         self.sites = self.proof.array(part.plan["sites"], "f", 9, len(part.proof.states))
         self.m, self.linear, self.exposure, self.trials = self.sites[:4]
@@ -129,7 +129,7 @@ class Field:
         levels = {i: self.levels.get(i, []) for i in self.proof.closed}
         return {i: np.array([*self.sites[:6, i], *values]) for i, values in levels.items()}
 
-    def spread(self, question: Question, order: Steps) -> float:
+    def spread(self, question: ProofQuestion, order: Steps) -> float:
         """Bound the variance proxy of one chain: backwards, what each step adds to it.
 
         See theory.md, Intervals for fields.
@@ -156,7 +156,7 @@ class _Answers:
         # Total variation; 1 for variables that are not updated.
         self.law = {v: min(1.0, far[v] * tilt * (1.0 + 1e-15)) for v, tilt in field.tilt.items()}
 
-    def check(self, k: int, question: Question, given: list[float]) -> None:
+    def check(self, k: int, question: ProofQuestion, given: list[float]) -> None:
         """Check the claimed ends of a question."""
         numbers, kind = items(given, float, NUMBERS.get(question.kind, 0)), question.kind
         v, field, proof = question.variables[0], self.field, self.field.proof
@@ -177,7 +177,7 @@ class _Answers:
             is_low, is_high = is_low or low <= field.lower[v], is_high or high >= field.upper[v]
         proof.within(k, 0, is_low, is_high)
 
-    def _mean(self, q: Question, mean: float, low: float, high: float) -> tuple[bool, bool]:
+    def _mean(self, q: ProofQuestion, mean: float, low: float, high: float) -> tuple[bool, bool]:
         """Widen the average of the chains by its random error, the bias and the drift."""
         rest = self.level - self.n * self.slip
         require(rest > 0.0, "Draws of a field err too often for the confidence.")
@@ -192,7 +192,7 @@ class _Answers:
         return is_below(p, int(count), self.n, self.level / 2.0, False, self.budget)
 
     def _quantile(
-        self, question: Question, numbers: list[float], low: float, high: float
+        self, question: ProofQuestion, numbers: list[float], low: float, high: float
     ) -> tuple[bool, bool]:
         """Two ranks between which the quantile is, and the values that have these ranks."""
         first, last, least, most = numbers
@@ -205,7 +205,7 @@ class _Answers:
         return is_low, is_high
 
     def _event(
-        self, question: Question, numbers: list[float], low: float, high: float
+        self, question: ProofQuestion, numbers: list[float], low: float, high: float
     ) -> tuple[bool, bool]:
         """How many chains are in the event by more than the drift, and how many may be in it."""
         surely, perhaps = numbers
@@ -213,7 +213,7 @@ class _Answers:
         return self._tail(low + off, surely), self._tail(1.0 - high + off, self.n - perhaps)
 
 
-def check_field(part: Part) -> float:
+def check_field(part: ProofPart) -> float:
     """Check bounds on a scan of a field, and intervals from what its chains gave."""
     proof, order = part.proof, part.scan()
     n, slip = part.plan["chains"], part.plan["slip"]

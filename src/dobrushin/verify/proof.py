@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dobrushin.verify.claim import Names, Question
+from dobrushin.verify.claim import Names, ProofQuestion
 from dobrushin.verify.document import Budget, Document, entries, items, require, require_all
 from dobrushin.verify.model import read_factors
 from dobrushin.verify.modelfile import Reference
@@ -20,10 +20,10 @@ PLAN |= dict.fromkeys(("names", "evidence", "dropped", "questions", "parts"), li
 Row = tuple[list[tuple[int, float]], float]  # the influence of each neighbour, and of all together
 
 
-class Method(NamedTuple):
+class ProofMethod(NamedTuple):
     """One way to prove answers. A further one is a module with `check`, and a line in METHODS."""
 
-    check: Callable[["Part"], float]  # returns the probability that its answers are wrong
+    check: Callable[["ProofPart"], float]  # returns the probability that its answers are wrong
     kinds: set[str]  # of questions that it answers
     plan: dict[str, Any]  # entries of a part in the plan, and in the outcomes
     outcome: dict[str, Any]
@@ -46,7 +46,7 @@ class Proof:
         require(self.states and np.all(steps > 0), why)
         self.names = Names(self.plan, self.positions, self.states)
         abouts = self.plan["questions"]
-        self.questions = [Question(about, self.states, self.names) for about in abouts]
+        self.questions = [ProofQuestion(about, self.states, self.names) for about in abouts]
         self.lower, self.upper = self._ends("lower"), self._ends("upper")
         self._read_evidence_and_dropped()
         self.reference: Reference | None = None
@@ -92,13 +92,13 @@ class Proof:
         self.closed |= inside
         return math.expm1(self.reference.drift(inside)) if self.reference else 0.0
 
-    def check(self, methods: dict[str, Method]) -> None:
+    def check(self, methods: dict[str, ProofMethod]) -> None:
         """Check all parts, and that together they prove the claim with its confidence."""
         lost, asked, plans = 0.0, list[int](), self.plan["parts"]
         for plan, outcome in zip(plans, self.document.outcomes["parts"], strict=True):
             is_known = isinstance(plan, dict) and plan.get("method") in methods
             require(is_known, "The checker does not know a method.")
-            part = Part(self, plan, outcome, methods[plan["method"]])
+            part = ProofPart(self, plan, outcome, methods[plan["method"]])
             lost += methods[plan["method"]].check(part)
             asked += part.questions
         for k in set(range(len(self.questions))) - set(asked):  # only vacuous ends are true
@@ -172,10 +172,12 @@ class Steps:
         self.budget.charge(f"a bound on {self.count} steps", PER_TERM * terms)
 
 
-class Part:
+class ProofPart:
     """Some questions of a proof that are answered together."""
 
-    def __init__(self, proof: Proof, plan: dict[str, Any], outcome: Any, method: Method) -> None:
+    def __init__(
+        self, proof: Proof, plan: dict[str, Any], outcome: Any, method: ProofMethod
+    ) -> None:
         self.proof, self.plan, self.outcome = proof, plan, outcome
         entries(plan, "a part", method=str, questions=list, **method.plan)
         entries(outcome, "outcomes of a part", **method.outcome)

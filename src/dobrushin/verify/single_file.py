@@ -6,8 +6,8 @@ from pathlib import Path
 
 # Each module needs those before it.
 MODULES = (
-    *("document", "claim", "model", "modelfile", "proof", "certificates", "intervals", "draws"),
-    *("counts", "sums", "fields", "__init__", "__main__"),
+    *("document", "claim", "model", "modelfile", "proof", "certificates", "draws", "counts"),
+    *("sums", "fields", "__init__", "__main__"),
 )
 HEADER = '''"""Check proof files of dobrushin: python {name} answer.proof [model-file].
 

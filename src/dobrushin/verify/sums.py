@@ -14,10 +14,10 @@ from string import ascii_letters
 import numpy as np
 
 from dobrushin.verify.certificates import forward, influence
-from dobrushin.verify.claim import Question
+from dobrushin.verify.claim import ProofQuestion
 from dobrushin.verify.document import Array, require
 from dobrushin.verify.model import UNIT, Factors
-from dobrushin.verify.proof import SOME_STATE, Part, Steps
+from dobrushin.verify.proof import SOME_STATE, ProofPart, Steps
 
 # Joint states that are run through for one table, and tables that are multiplied at once.
 MAX_CELLS, MAX_AT_ONCE = 2**31, 16
@@ -40,7 +40,7 @@ class Table:
         self.least = math.log2(np.min(self.values, where=self.values > 0.0, initial=1.0))
 
 
-class Sums:
+class Elimination:
     """The laws of groups of variables under a product of factors."""
 
     def __init__(
@@ -152,7 +152,7 @@ def _multiply(tables: list[Table], kept: tuple[int, ...]) -> Array:
     return np.asarray(np.einsum(f"{','.join(scopes)}->{result}", *values))
 
 
-def check_sums(part: Part) -> float:
+def check_sums(part: ProofPart) -> float:
     """Check sums over everything, or over a region around a target.
 
     The effect of the boundary is bounded by sweeps inside (theory.md, What is outside: Dobrushin's
@@ -174,7 +174,7 @@ def check_sums(part: Part) -> float:
     groups = {k: tuple(question.variables) for k, question in part.questions.items()}
     targets = {v for group in groups.values() for v in group}
     require(inside >= targets, "A region does not hold its target.")
-    sums = [Sums(near.fix(border), order, groups.values()) for border in borders]
+    sums = [Elimination(near.fix(border), order, groups.values()) for border in borders]
     sweep = proof.array(plan["sweep"], "i", -1).tolist()
     disagreement = _sweep(near, inside, sweep, plan["sweeps"]) if plan["sweeps"] else {}
     share = math.expm1(math.log1p(proof.off) + math.log1p(apart))
@@ -199,7 +199,7 @@ def _sweep(near: Factors, inside: set[int], sweep: list[int], count: int) -> dic
     return forward(influence(near, sweep), steps, {}, {})
 
 
-def _check_law(part: Part, k: int, law: Law, bias: float) -> None:
+def _check_law(part: ProofPart, k: int, law: Law, bias: float) -> None:
     """Compare the claim with a law of its variables, its error, and a bias."""
     question, (chances, error), proof = part.questions[k], law, part.proof
     low, high = (chances - error).ravel(), (chances + error).ravel()
@@ -214,7 +214,7 @@ def _check_law(part: Part, k: int, law: Law, bias: float) -> None:
 
 
 def _half_gap(
-    question: Question, factors: Factors, upper: dict[int, int], laws: list[Law], share: float
+    question: ProofQuestion, factors: Factors, upper: dict[int, int], laws: list[Law], share: float
 ) -> float:
     """Bound how far the mean of the laws beside the two extreme borders is from the model's.
 
