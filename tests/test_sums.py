@@ -18,6 +18,7 @@ from dobrushin._exact.arithmetic import Working
 from dobrushin._exact.engine import plan_sums
 from dobrushin._exact.order import find_order, refuse_dense
 from dobrushin._kernels import orders as kernels
+from dobrushin._kernels.reorder import reorder
 from dobrushin._models.memory import Memory
 from dobrushin._shared import memory
 from dobrushin._shared.call import Deadline
@@ -476,6 +477,62 @@ def test_greedy_orders_equal_their_definition(rule):
         assert variables.tolist() == expected
         assert entries == pytest.approx(total)
         assert np.log2(largest) == pytest.approx(most)
+
+
+def entries_of(near, sizes, order):
+    """The entries of all bags of an order, by their definition."""
+    near, left, total = near.copy(), set(range(len(sizes))), 0.0
+    for v in order:
+        ring = [u for u in left if near[v, u]]
+        total += float(np.prod(sizes[[v, *ring]], dtype=float))
+        near[np.ix_(ring, ring)] = True
+        near[ring, ring] = False
+        left.remove(v)
+    return total
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_pieces_of_an_order_are_reordered_with_the_entries_of_the_whole(seed):
+    """Also for graphs in several components, hubs, trees and variables with one state."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 150))
+    near = np.triu(rng.random((n, n)) < rng.choice([0.0, 0.5, 2.0, 4.0]) / n, 1)
+    near[0, 1:] |= seed % 5 == 0
+    near |= near.T
+    sizes = rng.integers(1 if seed % 3 == 0 else 2, 5, size=n)
+    order = rng.permutation(n)
+    graph = sparse.csr_array(near)
+    start, indices = graph.indptr.astype(np.int64), graph.indices.astype(np.int64)
+    better, entries = reorder(start, indices, sizes.astype(float), order, seed, 200_000)
+    assert sorted(better.tolist()) == list(range(n))
+    if entries == np.inf:  # a separator was too large to begin with
+        assert better.tolist() == order.tolist()
+        return
+    assert entries == pytest.approx(entries_of(near, sizes, better), rel=1e-12)
+    assert entries <= entries_of(near, sizes, order)
+
+
+def test_large_separators_are_left_as_they_are():
+    near = np.triu(np.ones((120, 120), dtype=bool), 1)
+    graph = sparse.csr_array(near | near.T)
+    order = np.arange(120)[::-1].copy()
+    same, entries = reorder(
+        graph.indptr.astype(np.int64), graph.indices.astype(np.int64), np.full(120, 2.0), order, 1, 1000
+    )
+    assert entries == np.inf
+    assert same.tolist() == order.tolist()
+
+
+def test_orders_of_long_sums_are_improved_and_do_not_depend_on_threads(monkeypatch):
+    rng = np.random.default_rng(3)
+    pairs = {tuple(sorted(rng.choice(110, 2, replace=False).tolist())) for _ in range(230)}
+    model = db.Ising(dict.fromkeys(pairs, 0.1))
+    found = find_order(model._form.adjacency, model.cardinalities, Working(), 2.0**60)
+    monkeypatch.setattr(arithmetic, "has_room_for_threads", lambda _: False)
+    assert found == find_order(model._form.adjacency, model.cardinalities, Working(), 2.0**60)
+    monkeypatch.setattr(order, "_IMPROVED_FROM", math.inf)
+    greedy = find_order(model._form.adjacency, model.cardinalities, Working(), 2.0**60)
+    assert found.entries < 0.9 * greedy.entries
 
 
 def test_restarts_help_and_repeat_themselves():

@@ -6,7 +6,7 @@ The steps of a sum run in pieces, over threads, so that Ctrl-C, time limits and 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,6 +99,14 @@ class Working:
         if self._pool is None:
             return function(*arguments)
         return self._pool.submit(function, *arguments).result()
+
+    def wait_for_all(self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call a kernel with each of some arguments, at the same time if there are threads."""
+        self.look()
+        if self._pool is None:
+            return [function(*arguments) for arguments in calls]
+        waiting = [self._pool.submit(function, *arguments) for arguments in calls]
+        return [future.result() for future in waiting]
 
     def batches(self, entries: NDArray[np.int64]) -> Iterator[tuple[int, int, bool]]:
         """Yield ranges of steps, and whether a range is a single step for several threads."""

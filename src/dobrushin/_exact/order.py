@@ -1,4 +1,4 @@
-"""In which order to sum out the variables of a model: found greedily, many times, without making any table."""
+"""Orders of elimination: found greedily, then improved piece by piece, without making any table."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from scipy.sparse import csgraph
 
 from dobrushin._exact.arithmetic import Working
 from dobrushin._kernels.orders import CLIQUE, FILL, GIVEN, WEIGHTED_FILL, greedy_order
+from dobrushin._kernels.reorder import reorder
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import checked
 from dobrushin._shared.compile import code_for
@@ -22,10 +23,15 @@ from dobrushin.errors import BudgetError
 
 # Graphs with at most this number of variables are held in bits; for larger ones only one min-fill order is tried.
 _MOST_BITS = 2**14
-# The search may take as much work as this share of the entries that are to be summed, and no more than so much. A unit
-# of work and an entry take about the same time, a few nanoseconds; a run by itself as long as so many.
-_SHARE, _MOST_WORK, _RUN = 0.1, 2.0**29, 2.0**12
-_MOST_RUNS = 2000
+# Greedy runs may take this share of the entries to be summed as work, in at most `_ROUNDS` rounds. A unit of work and
+# an entry take about the same time, a few nanoseconds; starting a run takes as long as `_RUN` units.
+_SHARE, _RUN, _ROUNDS = 0.1, 2.0**12, 8
+_MAX_WORK_OF_RUN = 2**29
+# An order with more entries than this is improved piece by piece, in stages of four times the work of the one before:
+# at most this share of the entries that are left, and at most `_LAST_STAGE` units (a second).
+_IMPROVED_FROM, _FIRST_STAGE, _SHARE_OF_STAGE, _LAST_STAGE = 2.0**22, 2**20, 0.15, 2**28
+# The search goes on while the entries are within this factor of the largest number that may be summed.
+_HOPE = 2.0**12
 # A run of so little work may be interpreted; to look for the next variable takes so many operations for each.
 _LITTLE_WORK, _LOOK = 2**13, 8
 # Orders with more entries are refused: they would take hours.
@@ -50,12 +56,12 @@ class Order(NamedTuple):
 def find_order(
     adjacency: tuple[NDArray[Any], NDArray[Any]], sizes: NDArray[np.int64], working: Working, most: float = MOST_ENTRIES
 ) -> Order:
-    """The best order of many; `BudgetError` where none has at most `most` entries.
+    """Return the best order of many; raise `BudgetError` if none has at most `most` entries.
 
-    One sweeps through the model from end to end (reverse Cuthill-McKee: best on grids). The others take the variable
-    that adds the fewest edges, or the fewest weighted by the states of their ends, or whose clique is smallest, with
-    ties broken at random: the best of these differ from run to run by factors of 2 to 10. The random numbers and the
-    number of runs depend on the graph alone, so the order is the same every time.
+    One order sweeps through the model from end to end (reverse Cuthill-McKee: best on grids). The others take the
+    variable that adds the fewest edges, or the fewest weighted by the states of their ends, or whose clique is
+    smallest, with ties broken at random. Where the sums of the best order take long, a large-neighbourhood search
+    improves it. Random numbers and work depend on the graph alone, so the order is the same every time.
     """
     start, indices = (np.asarray(part, dtype=np.int64) for part in adjacency)
     refuse_dense(start, indices, most)
@@ -97,21 +103,38 @@ def make_order(
 def _best_run(
     arguments: tuple[Any, ...], rank: NDArray[np.int64], sweep: NDArray[np.int64], most: float, working: Working
 ) -> tuple[NDArray[np.int64], float]:
-    """The order of the best run, and its entries."""
-    best, entries, work, weights = sweep, math.inf, 0.0, arguments[2]
+    """Return the best order of some greedy runs, improved piece by piece where its sums take long, and its entries."""
+    weights, best, entries, work = arguments[2], sweep, math.inf, 0.0
     rules = (FILL, CLIQUE, WEIGHTED_FILL) if weights.min() < weights.max() else (FILL, CLIQUE)
-    runs = itertools.chain([(GIVEN, 0)], ((rule, seed) for seed in range(1, _MOST_RUNS) for rule in rules))
+    runs = itertools.chain([(GIVEN, 0)], ((rule, seed) for seed in range(1, _ROUNDS + 1) for rule in rules))
     for rule, seed in runs:
-        # Where even the best is far too large, more tries are not worth their time.
-        allowed = min(_SHARE * entries, _MOST_WORK) if entries < 16.0 * most else 0.0
-        if seed > 1 and work > allowed:
+        if seed > 1 and work > _SHARE * entries:
             break
         order, total, _, used = working.wait_for(
-            make_order, arguments, rule, rank, seed, min(entries, 2.0**200), int(_MOST_WORK)
+            make_order, arguments, rule, rank, seed, min(entries, 2.0**200), _MAX_WORK_OF_RUN
         )
         work += used + _RUN
         if total < entries:
             best, entries = order, total
+    if _IMPROVED_FROM < entries < math.inf:
+        return _improved(arguments, best, entries, most, working)
+    return best, entries
+
+
+def _improved(
+    arguments: tuple[Any, ...], best: NDArray[np.int64], entries: float, most: float, working: Working
+) -> tuple[NDArray[np.int64], float]:
+    """Return the better of two searches after each stage, which do not depend on the number of threads."""
+    start, indices, _, sizes = arguments
+    work = _FIRST_STAGE
+    while work <= max(_FIRST_STAGE, min(_LAST_STAGE, _SHARE_OF_STAGE * entries)):
+        chains = [(start, indices, sizes, best, work + chain, work) for chain in range(2)]
+        for order, total in working.wait_for_all(reorder, chains):
+            if total < entries:
+                best, entries = order, total
+        if entries > _HOPE * most:
+            break
+        work *= 4
     return best, entries
 
 
