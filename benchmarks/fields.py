@@ -135,7 +135,7 @@ def carolina() -> None:
 
     start = time.perf_counter()
     counties = read_counties(Store(data=Path(folder)))
-    answer, events = counties.estimate(seed=1), counties.exceedances(seed=2)
+    answer, events = counties.estimate("risk", seed=1), counties.estimate("chance", seed=2)
     seconds = time.perf_counter() - start
     run = long_run(counties, sweeps=2000, chains=1024, seed=2)
     worst, slack = np.abs(run["mean"] - answer.mean).max(), 4 * run["error"]

@@ -24,7 +24,7 @@ from dobrushin.experiments.catalog import Finding, MissingData, Store
 from dobrushin.experiments.drawing import legend_below, panels
 
 RHO, PRECISION = 0.9, 2.0
-RISK, CHANCE, LEVEL, CONFIDENCE = 0.1, 0.05, 0.02, 0.95
+TOLERANCES, CONFIDENCE = {"risk": 0.1, "chance": 0.05, "quantile": 0.02}, 0.95
 LEVELS = (0.05, 0.5, 0.95)
 DIMENSIONS, PULL, LINEAR = 100, 0.6, 0.5
 NUTS_CHAINS, NUTS_WARMUP = 4, 1000
@@ -48,21 +48,18 @@ class Counties:
         prior = db.GaussianField.car(self.borders, rho=RHO, precision=PRECISION, labels=self.names)
         return prior.poisson(self.observed, self.expected)
 
-    def estimate(self, seed: Any) -> db.Estimate:
-        """Bound all log relative risks; with `exceedances` and `quantiles` at the stated confidence together."""
-        return self._ask(self.names, RISK, seed)
+    def estimate(self, what: str, seed: Any) -> db.Estimate:
+        """Bound all of one kind: log relative "risk"s, "chance"s to be above the state's, or "quantile"s of the risks.
 
-    def exceedances(self, seed: Any) -> db.Estimate:
-        """Bound the probability of each county that its risk is above that of the state."""
-        return self._ask([db.Exceeds(name, 0.0) for name in self.names], CHANCE, seed)
-
-    def quantiles(self, seed: Any) -> db.Estimate:
-        """Bound quantiles of the logarithm of each county's relative risk: level after level."""
-        return self._ask([db.Quantile(name, level) for level in LEVELS for name in self.names], LEVEL, seed)
-
-    def _ask(self, targets: list[Any], tolerance: float, seed: Any) -> db.Estimate:
-        """Estimate a third of the targets; each third may be wrong with a third of the error probability."""
-        return db.estimate(self.field(), targets, tolerance=tolerance, confidence=1 - (1 - CONFIDENCE) / 3, seed=seed)
+        Each of the three may be wrong with a third of the error probability.
+        """
+        targets: dict[str, list[Any]] = {
+            "risk": self.names,
+            "chance": [db.Exceeds(name, 0.0) for name in self.names],
+            "quantile": [db.Quantile(name, level) for level in LEVELS for name in self.names],
+        }
+        confidence = 1 - (1 - CONFIDENCE) / 3
+        return db.estimate(self.field(), targets[what], tolerance=TOLERANCES[what], confidence=confidence, seed=seed)
 
 
 def read_counties(store: Store) -> Counties:
@@ -105,31 +102,19 @@ def compute(store: Store) -> dict[str, Any]:
 
 
 def _intervals(counties: Counties, seed: np.random.SeedSequence) -> dict[str, Any]:
-    first, second, third = seed.spawn(3)
+    """Estimate everything; "seconds" are those from the beginning."""
+    arrays: dict[str, Any] = {"seconds": [], "updates": []}
     begin = time.perf_counter()
-    parts = {"risk": counties.estimate(first), "chance": counties.exceedances(second)}
-    seconds = time.perf_counter() - begin
-    parts["quantile"] = counties.quantiles(third)
-    arrays = {
-        f"{name}, {end}": getattr(part, end) for name, part in parts.items() for end in ("mean", "lower", "upper")
-    }
-    work = np.array([float(part.steps) * part.chains for part in parts.values()])
-    all_seconds = time.perf_counter() - begin
-    return {**arrays, "seconds": np.array(seconds), "all seconds": np.array(all_seconds), "updates": work}
+    for what, own in zip(TOLERANCES, seed.spawn(len(TOLERANCES)), strict=True):
+        answer = counties.estimate(what, own)
+        arrays |= {f"{what}, {end}": getattr(answer, end) for end in ("mean", "lower", "upper")}
+        arrays["seconds"].append(time.perf_counter() - begin)
+        arrays["updates"].append(float(answer.steps) * answer.chains)
+    return arrays
 
 
 def _nuts(counties: Counties, draws: int, seed: np.random.SeedSequence) -> dict[str, Any]:
-    precision = db.GaussianField.car(counties.borders, rho=RHO, precision=PRECISION).precision.toarray()
-    number = int(seed.generate_state(1)[0] >> 1)
-    begin = time.perf_counter()
-    found = run_nuts(precision, counties.observed, counties.expected, draws, number)
-    return {**found, "seconds": np.array(time.perf_counter() - begin)}
-
-
-def run_nuts(
-    precision: NDArray[np.float64], counts: NDArray[np.float64], exposure: NDArray[np.float64], draws: int, seed: int
-) -> dict[str, Any]:
-    """Estimate means and shares above 0 of x ~ N(0, precision^-1) given counts ~ Poisson(exposure e^x), by NUTS.
+    """Estimate means and shares above 0 of the log risks by NUTS.
 
     Nothing bounds the error: the standard errors are estimates from effective sample sizes.
     """
@@ -137,17 +122,21 @@ def run_nuts(
     import numpyro
     from numpyro import diagnostics, distributions, infer
 
-    def model() -> None:
-        x = numpyro.sample("x", distributions.MultivariateNormal(np.zeros(len(counts)), precision_matrix=precision))
-        numpyro.sample("counts", distributions.Poisson(exposure * jax.numpy.exp(x)), obs=counts)
+    precision = db.GaussianField.car(counties.borders, rho=RHO, precision=PRECISION).precision.toarray()
 
+    def model() -> None:
+        prior = distributions.MultivariateNormal(np.zeros(len(precision)), precision_matrix=precision)
+        mean = counties.expected * jax.numpy.exp(numpyro.sample("x", prior))
+        numpyro.sample("counts", distributions.Poisson(mean), obs=counties.observed)
+
+    begin = time.perf_counter()
     chains = infer.MCMC(
         infer.NUTS(model), num_warmup=NUTS_WARMUP, num_samples=draws, num_chains=NUTS_CHAINS, chain_method="sequential",
         progress_bar=False,
     )  # fmt: skip
-    chains.run(jax.random.PRNGKey(seed))
+    chains.run(jax.random.PRNGKey(int(seed.generate_state(1)[0] >> 1)))
     x = np.asarray(chains.get_samples(group_by_chain=True)["x"], dtype=np.float64)
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"seconds": time.perf_counter() - begin}
     for name, error, values in (("mean", "error", x), ("above", "above, error", (x > 0).astype(np.float64))):
         size = np.maximum(diagnostics.effective_sample_size(values), 1.0)
         size = np.where(np.isfinite(size), size, NUTS_CHAINS * draws)  # all draws are the same
@@ -193,43 +182,37 @@ def chain_means(precision: NDArray[np.float64], linear: float) -> NDArray[np.flo
 
 def findings(data: dict[str, Any]) -> list[Finding]:
     """Compare what was asked for with what was reached."""
-    parts, run, orthant = data["intervals"], data["long"], data["orthant"]
-    risk = (parts["risk, upper"] - parts["risk, lower"]).max() / 2
-    chance = (parts["chance, upper"] - parts["chance, lower"]).max() / 2
-    inside = _agrees(run, parts)
-    risks = np.exp(_by_level(parts, "lower")), np.exp(_by_level(parts, "upper"))
-    ratio = float((risks[1] / risks[0]).max())
-    surely = int((risks[0][0] > 1).sum())
+    parts, orthant = data["intervals"], data["orthant"]
+    risk, chance = ((parts[f"{what}, upper"] - parts[f"{what}, lower"]).max() / 2 for what in ("risk", "chance"))
+    low, high = np.exp(_by_level(parts, "lower")), np.exp(_by_level(parts, "upper"))
+    ratio, surely = float((high / low).max()), int((low[0] > 1).sum())
     held = (orthant["lower"] <= orthant["exact"]) & (orthant["exact"] <= orthant["upper"])
     widest = (orthant["upper"] - orthant["lower"]).max() / 2
-    seconds = float(parts["seconds"])
-    high = [data["counties"].names[k] for k in np.flatnonzero(parts["chance, lower"] > 0.5)]
+    _, seconds, all_seconds = parts["seconds"]
+    likely = [data["counties"].names[k] for k in np.flatnonzero(parts["chance, lower"] > 0.5)]
+    count, limits = len(parts["risk, mean"]), (TOLERANCES["risk"], TOLERANCES["chance"])
     return [
         Finding(
-            f"{len(inside)} log risks within {RISK} and probabilities within {CHANCE}, at {CONFIDENCE} together",
+            f"{count} log risks within {limits[0]} and probabilities within {limits[1]}, at {CONFIDENCE} together",
             "-",
             f"within {risk:.3f} and {chance:.3f} in {seconds:.1f} s ({parts['updates'].sum():.2g} updates)",
-            bool(risk <= RISK and chance <= CHANCE and seconds < 300),
+            bool(risk <= limits[0] and chance <= limits[1] and seconds < 300),
         ),
         Finding(
-            f"relative risks: quantiles at {', '.join(map(str, LEVELS))} of each county, levels within {LEVEL}",
+            f"relative risks: quantiles at {', '.join(map(str, LEVELS))} of each county, levels within "
+            f"{TOLERANCES['quantile']}",
             "-",
-            f"each known up to a factor of {ratio:.2f} ({float(parts['all seconds']):.1f} s with the above); "
+            f"each known up to a factor of {ratio:.2f} ({all_seconds:.1f} s with the above); "
             f"{surely} counties have a risk above the state's with probability 0.95",
             bool(ratio < 2 and np.isfinite(ratio)),
         ),
-        Finding(
-            "a long Gibbs run, without a guarantee, agrees",
-            "-",
-            f"{inside.sum()} of {len(inside)} counties within four of its standard errors of their intervals",
-            bool(inside.all()),
-        ),
-        _compare_with_nuts(data["nuts"], parts),
+        _agrees("a long Gibbs run, without a guarantee, agrees", data["long"], parts),
+        _agrees("NUTS (NumPyro), without a guarantee, agrees", data["nuts"], parts),
         Finding(
             "counties surely more likely above the state's risk than not",
             "-",
-            f"{len(high)}: {', '.join(high[:6])}{', ...' if len(high) > 6 else ''}",
-            len(high) > 0,
+            f"{len(likely)}: {', '.join(likely[:6])}{', ...' if len(likely) > 6 else ''}",
+            len(likely) > 0,
         ),
         Finding(
             f"a normal law in {DIMENSIONS} dimensions, truncated to positive values: intervals of all means",
@@ -240,22 +223,17 @@ def findings(data: dict[str, Any]) -> list[Finding]:
     ]
 
 
-def _compare_with_nuts(run: dict[str, Any] | None, parts: dict[str, Any]) -> Finding:
-    what = "NUTS (NumPyro), without a guarantee, agrees"
+def _agrees(what: str, run: dict[str, Any] | None, parts: dict[str, Any]) -> Finding:
+    """Count the counties of a run that are in their intervals, up to four standard errors."""
     if run is None:
         return Finding(what, "-", "not run", False, "NumPyro is not installed: pip install 'dobrushin[nuts]'.")
-    inside = _agrees(run, parts)
-    seconds = f"NUTS took {float(run['seconds']):.1f} s"
-    measured = (
-        f"{inside.sum()} of {len(inside)} counties within four of its standard errors of their intervals; {seconds}"
-    )
-    return Finding(what, "-", measured, bool(inside.all()))
-
-
-def _agrees(run: dict[str, Any], parts: dict[str, Any]) -> NDArray[np.bool_]:
-    """Return which counties of a run are in their intervals, up to four standard errors."""
-    inside = _inside(run["mean"], run["error"], parts, "risk")
-    return inside & _inside(run["above"], run["above, error"], parts, "chance")
+    inside = np.ones(len(run["mean"]), dtype=bool)
+    for name, error, kind in (("mean", "error", "risk"), ("above", "above, error", "chance")):
+        slack = 4 * run[error]
+        inside &= (run[name] + slack >= parts[f"{kind}, lower"]) & (run[name] - slack <= parts[f"{kind}, upper"])
+    time_taken = f"; it took {float(run['seconds']):.1f} s" if "seconds" in run else ""
+    measured = f"{inside.sum()} of {len(inside)} counties within four of its standard errors of their intervals"
+    return Finding(what, "-", measured + time_taken, bool(inside.all()))
 
 
 def _by_level(parts: dict[str, Any], end: str) -> NDArray[np.float64]:
@@ -278,11 +256,6 @@ def _tabulate(data: dict[str, Any]) -> list[tuple[Any, ...]]:
             columns |= {f"log relative risk, {title}": run["mean"], f"P(above the state's), {title}": run["above"]}
     shown = [[value if isinstance(value, str) else f"{value:.4g}" for value in column] for column in columns.values()]
     return [tuple(columns), *zip(*shown, strict=True)]
-
-
-def _inside(values: Any, errors: Any, parts: dict[str, Any], name: str) -> NDArray[np.bool_]:
-    inside: NDArray[np.bool_] = values + 4 * errors >= parts[f"{name}, lower"]
-    return inside & (values - 4 * errors <= parts[f"{name}, upper"])
 
 
 def draw(data: dict[str, Any]) -> dict[str, Any]:
@@ -315,33 +288,22 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
         right.plot(where[[a, b], 0], where[[a, b], 1], color="lightgrey", linewidth=0.6, zorder=0)
     dots = right.scatter(where[:, 0], where[:, 1], c=parts["chance, mean"], cmap="RdBu_r", vmin=0, vmax=1, s=45)
     figure.colorbar(dots, ax=right, shrink=0.7, label="P(risk above the state's)")
-    named = np.flatnonzero(parts["chance, lower"] > 0.9).tolist()
-    for k, offset in zip(named, _free_sides(counties.names, named, where), strict=True):
-        side = "left" if offset[0] > 0 else "right"
-        right.annotate(counties.names[k], where[k], xytext=offset, textcoords="offset points", fontsize=7, ha=side)
+    taken = where * np.array([320.0, 245.0]) / np.ptp(where, axis=0)  # in points, about: dots, and middles of names
+    corners = np.array([(x, y) for x in (4.0, -4.0) for y in (4.0, -9.0)])
+    for k in np.flatnonzero(
+        parts["chance, lower"] > 0.9
+    ).tolist():  # named at the corner that is farthest from all others
+        middles = taken[k] + corners + np.sign(corners) * (2.0 * len(counties.names[k]), 0.0) + (0.0, 2.5)
+        apart = np.abs(middles[:, None] - np.delete(taken, k, axis=0)) / (2.0, 1.0)
+        best = int(apart.max(axis=2).min(axis=1).argmax())
+        side = "left" if corners[best, 0] > 0 else "right"
+        right.annotate(
+            counties.names[k], where[k], xytext=corners[best], textcoords="offset points", fontsize=7, ha=side
+        )
+        taken = np.concatenate([taken, middles[[best]]])
     right.set_title("counties, laid out by their borders", fontsize=10)
     right.axis("off")
     return {"disease-mapping": figure, "counties": _tabulate(data)}
-
-
-def _free_sides(names: list[str], which: list[int], where: NDArray[np.float64]) -> list[tuple[float, float]]:
-    """Choose the side of some dots where their names are farthest from other dots and names: offsets in points."""
-    points = np.array([320.0, 245.0]) / np.ptp(where, axis=0)  # of one unit of the layout, about
-    taken, offsets = where * points, []
-    for k in which:
-        best, most, letters = (4.0, 4.0), -1.0, np.empty((0, 2))
-        for x in (4.0, -4.0):
-            along = np.linspace(x, x + np.sign(x) * 4.0 * len(names[k]), 12)
-            for y in (4.0, -9.0):
-                own = taken[k] + np.stack([along, np.full(12, y + 2.5)], axis=1)
-                nearest = float(
-                    np.abs(own[:, None] - taken).max(axis=2).min(where=np.arange(len(taken)) != k, initial=99)
-                )
-                if nearest > most:
-                    best, most, letters = (x, y), nearest, own
-        offsets.append(best)
-        taken = np.concatenate([taken, letters])
-    return offsets
 
 
 def layout(borders: Any) -> NDArray[np.float64]:

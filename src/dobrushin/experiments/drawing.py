@@ -86,16 +86,6 @@ def legend_below(ax: Any, columns: int = 2, size: float = 8) -> None:
     )  # fmt: skip
 
 
-def mark_target(ax: Any, column: float, row: float, name: bool) -> None:
-    """Draw a ring around the target of a heat map, and an arrow with its name."""
-    for color, width in (("black", 3.5), ("white", 1.5)):
-        ax.plot(column, row, "o", markersize=9, markerfacecolor="none", markeredgecolor=color, markeredgewidth=width,
-                clip_on=False, zorder=3)  # fmt: skip
-    if name:
-        arrow = {"arrowstyle": "->", "linewidth": 1.2, "shrinkB": 7}
-        ax.annotate("target", (column, row), (0.5, 0.45), textcoords="axes fraction", fontsize=8, arrowprops=arrow)
-
-
 def save(name: str, figure: Any, folder: Path) -> list[Path]:
     """Write a figure, with its number in the paper, as PNG (of few colours, so that it is small), SVG and PDF."""
     png, *others = (folder / f"{name}.{suffix}" for suffix in ("png", "svg", "pdf"))

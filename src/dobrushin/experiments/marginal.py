@@ -15,7 +15,6 @@ from dobrushin.experiments.drawing import (
     finish,
     legend_below,
     look,
-    mark_target,
     panels,
 )
 from dobrushin.experiments.scans import all_biases, guarantees
@@ -207,19 +206,11 @@ def _draw_distances(data: dict[str, dict[str, Any]]) -> Any:
 def _draw_heatmaps(data: dict[str, dict[str, Any]]) -> Any:
     figure, axes = panels(2, QUARTERS, width=2.5, height=2.5, sharex=True, sharey=True)
     for row, (name, title) in zip(axes, MODELS.items(), strict=True):
-        parts = np.array_split(data[name]["paper"]["DoGS, scan"], QUARTERS)
-        maps = [np.bincount(part, minlength=SIDE**2).reshape(SIDE, SIDE) for part in parts]
-        top = max(picture.max() for picture in maps)
-        for k, (ax, picture) in enumerate(zip(row, maps, strict=True)):
-            image = ax.imshow(np.log1p(picture), cmap="magma_r", vmin=0, vmax=np.log1p(top), interpolation="nearest")
-            mark_target(ax, 0, 0, name=k == 0)
-            ax.set_title(f"quarter {k + 1}" if k else f"{title}\nquarter 1", fontsize=8)
-            ax.set_xticks([])
-            ax.set_yticks([])
-        ticks = np.array([value for value in (0, 1, 3, 10, 30, 100, 300) if value <= top])
-        bar = figure.colorbar(image, ax=row, shrink=0.8, ticks=np.log1p(ticks))
-        bar.ax.set_yticklabels(ticks)
-        bar.set_label("updates", fontsize=8)
+        scan = db.Scan(data[name]["paper"]["DoGS, scan"])
+        db.plots.scan_map(scan, shape=(SIDE, SIDE), segments=QUARTERS, targets=[0], ax=row)
+        figure.axes[-1].set_ylabel("updates (blank: none)", fontsize=8)
+        for k, ax in enumerate(row):
+            ax.set(title=f"quarter {k + 1}" if k else f"{title}\nquarter 1", xlabel="", ylabel="")
     return figure
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
 
 import dobrushin as db
 from dobrushin.experiments.catalog import Arrays, Finding, Store
@@ -97,10 +98,7 @@ def optimum(edges: list[tuple[int, int]], data: NDArray[Any]) -> NDArray[np.floa
 
     def loss(theta: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         energies = products @ theta
-        top = energies.max()
-        weights = np.exp(energies - top)
-        total = weights.sum()
-        return top + math.log(total) - float(theta @ observed), products.T @ (weights / total) - observed
+        return float(logsumexp(energies) - theta @ observed), products.T @ softmax(energies) - observed
 
     start = np.zeros(len(edges))
     options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 1000}

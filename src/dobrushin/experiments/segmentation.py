@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+import timeit
 import zlib
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,45 +34,35 @@ _MISSING = (
 )
 
 
-class Pictures:
-    """Images of a folder, read and described once, when they are first needed."""
+class Pictures(NamedTuple):
+    """Images of a folder, and how many words are learnt from them. Each process reads and describes them once."""
 
-    def __init__(self, folder: Path, most: int | None, words: tuple[int, int, int]) -> None:
-        self.folder, self.most, self.words = folder, most, words
-        self._kept: tuple[Any, vision.Segmenter, NDArray[np.int64]] | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Each worker reads and describes for itself, once: that is less than would have to be sent with every split.
-        return open_pictures, (self.folder, self.most, self.words, index_mark(self.folder))
-
-    @cached_property
-    def images(self) -> vision.Images:
-        return vision.read_folder(self.folder, most=self.most)
-
-    @cached_property
-    def described(self) -> list[vision.Described]:
-        return [vision.describe(image) for image in self.images]
-
-    def train(self, seed: np.random.SeedSequence) -> tuple[vision.Segmenter, NDArray[np.int64]]:
-        """Train a segmenter on nine tenths of the images, and return the numbers of the others; keep the last one."""
-        if self._kept is None or self._kept[0] != seed.spawn_key:
-            order = np.random.default_rng(seed).permutation(len(self.described))
-            test = order[: len(order) // 10]
-            trained = vision.Segmenter(self.images.classes, words=self.words, seed=int(seed.generate_state(1)[0]))
-            self._kept = seed.spawn_key, trained.fit([self.described[k] for k in order[len(test) :]]), test
-        return self._kept[1:]
-
-
-def index_mark(folder: Path) -> int:
-    """Return a number that changes when the index does."""
-    return zlib.crc32((folder / "index.json").read_bytes())
+    folder: Path
+    most: int | None
+    words: tuple[int, int, int]
+    mark: int = 0  # changes when the index of the folder does
 
 
 @lru_cache(maxsize=1)
-def open_pictures(folder: Path, most: int | None, words: tuple[int, int, int], mark: int) -> Pictures:
-    """Open the images of a folder: the same object as long as its index and the arguments are the same."""
-    del mark
-    return Pictures(folder, most, words)
+def describe_all(pictures: Pictures) -> tuple[vision.Images, list[vision.Described]]:
+    """Read the images, and describe them."""
+    images = vision.read_folder(pictures.folder, most=pictures.most)
+    return images, [vision.describe(image) for image in images]
+
+
+def train(pictures: Pictures, seed: np.random.SeedSequence) -> tuple[vision.Segmenter, NDArray[np.int64]]:
+    """Train a segmenter on nine tenths of the images, and return the numbers of the others; the last one is kept."""
+    return _train(pictures, seed.entropy, seed.spawn_key)
+
+
+@lru_cache(maxsize=1)
+def _train(pictures: Pictures, entropy: Any, key: tuple[int, ...]) -> tuple[vision.Segmenter, NDArray[np.int64]]:
+    images, described = describe_all(pictures)
+    seed = np.random.SeedSequence(entropy, spawn_key=key)
+    order = np.random.default_rng(seed).permutation(len(described))
+    test = order[: len(order) // 10]
+    segmenter = vision.Segmenter(images.classes, words=pictures.words, seed=int(seed.generate_state(1)[0]))
+    return segmenter.fit([described[k] for k in order[len(test) :]]), test
 
 
 def find_images(store: Store) -> Path:
@@ -121,8 +113,8 @@ def compute(store: Store) -> dict[str, Any]:
         "selection", "certificates" and "example": arrays; "runs": for each run a list of arrays, one for each split.
     """
     folder = find_images(store)
-    mark = index_mark(folder)
-    pictures = open_pictures(folder, *store.pick((120, (300, 60, 10)), (None, (1000, 100, 10))), mark)
+    mark = zlib.crc32((folder / "index.json").read_bytes())
+    pictures = Pictures(folder, store.pick(120, None), store.pick((300, 60, 10), (1000, 100, 10)), mark)
     runs, splits = store.pick((1, 2), (3, 20))
     images, draws = store.pick((2, 200), (12, 500))
     seed = store.seed_of(0, 0)
@@ -145,54 +137,57 @@ def compute(store: Store) -> dict[str, Any]:
 def measure_split(pictures: Pictures, seed: np.random.SeedSequence) -> dict[str, Any]:
     """Measure errors in the rectangle and everywhere, steps and seconds, each of shape (methods, test images)."""
     begin = time.perf_counter()
-    pictures.described  # noqa: B018 - read before the clock of the fit starts
+    described = describe_all(pictures)[1]  # read before the clock of the fit starts
     start = time.perf_counter()
-    model, test = pictures.train(seed)
+    model, test = train(pictures, seed)
     fitted = time.perf_counter()
-    tests = [pictures.described[k] for k in test]
-    drawn: list[list[vision.Segmentation]] = [
-        model.segment_many(tests, scan="systematic", chains=CHAINS, seed=child(seed, 1))
-    ]
+    tests = [described[k] for k in test]
+    first = model.segment_many(tests, scan="systematic", chains=CHAINS, seed=child(seed, 1))
+    drawn = [first]
     with ThreadPoolExecutor(1) as thread:  # times are those of one thread
         for number, scan in enumerate(list(SCANS.values())[1:], 2):
             seeds = [child(child(seed, number), k) for k in range(len(tests))]
-            drawn.append([
-                first.again(scan=scan, tolerance=TOLERANCE, chains=CHAINS, seed=own, executor=thread)
-                for first, own in zip(drawn[0], seeds, strict=True)
-            ])  # fmt: skip
-    plain = [
-        [vision.hamming_error(one.grid.to_pixels(one.first), image.labels, where) for where in (one.inside, None)]
-        for one, image in zip(drawn[0], tests, strict=True)
-    ]
-    errors = [[[one.error(image.labels, everywhere) for one, image in zip(row, tests, strict=True)] for row in drawn]
-              for everywhere in (False, True)]  # fmt: skip
-    inside, everywhere = (np.array([[pair[k] for pair in plain], *errors[k]]) for k in range(2))
+            options: dict[str, Any] = {"scan": scan, "tolerance": TOLERANCE, "chains": CHAINS, "executor": thread}
+            drawn.append([one.again(seed=own, **options) for one, own in zip(first, seeds, strict=True)])
+    errors: dict[str, list[list[float]]] = {}
+    for name, everywhere in (("inside", False), ("everywhere", True)):
+        errors[name] = [
+            [
+                vision.hamming_error(one.grid.to_pixels(one.first), image.labels, None if everywhere else one.inside)
+                for one, image in zip(first, tests, strict=True)
+            ]
+        ]
+        errors[name] += [
+            [one.error(image.labels, everywhere) for one, image in zip(row, tests, strict=True)] for row in drawn
+        ]
     return {
         "test": test,
-        "inside": inside,
-        "everywhere": everywhere,
+        **errors,
         "steps": [[0] * len(tests), *([len(one.scan) for one in row] for row in drawn)],
         "seconds": [[0.0] * len(tests), *([one.seconds["draws"] for one in row] for row in drawn)],
         "selection": [[0.0] * len(tests), *([one.seconds["scan"] for one in row] for row in drawn)],
         "describing": start - begin,
         "fitting": fitted - start,
-        "upright": [one.grid.shape[0] > one.grid.shape[1] for one in drawn[0]],
+        "upright": [one.grid.shape[0] > one.grid.shape[1] for one in first],
     }
 
 
 def measure_selection() -> dict[str, Any]:
     """Measure lengths, guarantees and warm times of the scans, for each shape of image."""
-    data: dict[str, list[Any]] = {name: [] for name in ("steps", "bounds", "median", "least", "sharp")}
+    data: defaultdict[str, list[Any]] = defaultdict(list)
     for height, width in SIZES.values():
         region = vision.Region.center(vision.PatchGrid(height, width), _CLASSES)
         sweep = region.systematic()
-        ways = (lambda region=region: dogs_scan.__wrapped__(region),
-                lambda region=region, sweep=sweep: _shortest(region, sweep, polish=1),
-                lambda region=region, sweep=sweep: _shortest(region, sweep, polish=0))  # fmt: skip
+        # As `Region.shortest` does, which remembers its scan.
+        question: Any = {"targets": region.targets, "tolerance": sweep.variation.value}
         results, times = [sweep], [[0.0]]
-        for way in ways:
+        for way in (
+            partial(dogs_scan.__wrapped__, region),
+            partial(db.shortest_scan, region.influence(), **question, polish=1),
+            partial(db.shortest_scan, region.influence(), **question, polish=0),
+        ):
             results.append(way())
-            times.append([_seconds(way) for _ in range(_REPEATS)])
+            times.append(timeit.repeat(way, number=1, repeat=_REPEATS))
         data["steps"].append([len(result.scan) for result in results])
         data["bounds"].append([result.variation.value for result in results])
         data["median"].append([float(np.median(row)) for row in times])
@@ -202,18 +197,6 @@ def measure_selection() -> dict[str, Any]:
     return data
 
 
-def _shortest(region: vision.Region, sweep: db.ScanResult, polish: int) -> db.ScanResult:
-    """Choose the shortest scan as `Region.shortest` does, which remembers it."""
-    tolerance = sweep.variation.value
-    return db.shortest_scan(region.influence(), targets=region.targets, tolerance=tolerance, polish=polish)
-
-
-def _seconds(function: Any) -> float:
-    begin = time.perf_counter()
-    function()
-    return time.perf_counter() - begin
-
-
 def child(sequence: np.random.SeedSequence, number: int) -> np.random.SeedSequence:
     """Return a child by its number, without counting up to it."""
     return np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, number))
@@ -221,16 +204,9 @@ def child(sequence: np.random.SeedSequence, number: int) -> np.random.SeedSequen
 
 def measure_certificates(pictures: Pictures, seed: np.random.SeedSequence, most: int, runs: int) -> dict[str, Any]:
     """Certify the test set of one split by exact influence of the posteriors, by coalescence and by `estimate`."""
-    model, test = pictures.train(seed)
-    tests = [pictures.described[k] for k in test[:most]]
-    data: dict[str, list[Any]] = {
-        name: []
-        for name in (
-            "paper", "best", "exact", "coalesced", "short", "short, coalesced", "certified, steps", "certified, bound",
-            "estimate, seconds", "estimate, steps", "estimate, chains", "estimate, labels", "estimate, dobrushin",
-            "times",
-        )
-    }  # fmt: skip
+    model, test = train(pictures, seed)
+    tests = [describe_all(pictures)[1][k] for k in test[:most]]
+    data: defaultdict[str, list[Any]] = defaultdict(list)
     for number, one in enumerate(model.segment_many(tests, scan="certified", tolerance=TOLERANCE, seed=child(seed, 9))):
         region, size = one.region, one.grid.size
         sweeps = db.Scan.systematic(size, steps=_SWEEPS * size)
@@ -243,16 +219,10 @@ def measure_certificates(pictures: Pictures, seed: np.random.SeedSequence, most:
         data["coalesced"].append(coalesced.curve(every=size)[1])
         short = dogs_scan(region).scan
         data["short"].append(certify(exact, short, region.targets).value)
-        shorter = db.coalescence(one.posterior, short, region.targets, runs=runs, confidence=0.99, seed=child(own, 1))
-        data["short, coalesced"].append(float(shorter.per_variable.mean()))
         data["times"].append([_drawing(one, scan) for scan in list(SCANS.values())[:3]])
-        data["certified, steps"].append(len(one.scan))
-        data["certified, bound"].append(one.guarantee.value if one.guarantee is not None else np.nan)
         begin = time.perf_counter()
         answer = db.estimate(one.posterior, region.targets.tolist(), tolerance=TOLERANCE, confidence=0.99, seed=own)
         data["estimate, seconds"].append(time.perf_counter() - begin)
-        data["estimate, steps"].append(0 if answer.plan.scan is None else len(answer.plan.scan))
-        data["estimate, chains"].append(answer.plan.chains or 0)
         data["estimate, dobrushin"].append(answer.plan.method == "dobrushin")
         data["estimate, labels"].append(sum(_is_decided(answer[k]) for k in region.targets.tolist()))
     return data
@@ -273,8 +243,9 @@ def _is_decided(answer: Any) -> bool:
 
 def make_example(pictures: Pictures, seed: np.random.SeedSequence) -> dict[str, Any]:
     """Label one test image with every scan: of those on their side, the one with most classes in its rectangle."""
-    model, test = pictures.train(seed)
-    tests = [pictures.described[k] for k in test]
+    model, test = train(pictures, seed)
+    images, described = describe_all(pictures)
+    tests = [described[k] for k in test]
     drawn = model.segment_many(tests, scan="systematic", chains=CHAINS, seed=child(seed, 1))
 
     def interest(one: vision.Segmentation, image: vision.Described) -> tuple[bool, int, float]:
@@ -289,7 +260,7 @@ def make_example(pictures: Pictures, seed: np.random.SeedSequence) -> dict[str, 
         maps[name] = one.again(scan=scan, tolerance=TOLERANCE, chains=CHAINS, seed=child(seed, 20 + number)).pixels
     whole = {name: np.asarray(values, dtype=np.int16) for name, values in maps.items()}
     rows, cols = (np.flatnonzero(one.inside.any(axis=axis))[[0, -1]] for axis in (1, 0))
-    photograph = pictures.images[int(test[place])].pixels
+    photograph = images[int(test[place])].pixels
     return {**whole, "box": [*rows, *cols], "classes": list(one.classes), "photograph": photograph, "name": one.name}
 
 
