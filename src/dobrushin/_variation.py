@@ -22,13 +22,12 @@ from dobrushin._models.near import Numbering
 from dobrushin._models.sources import read_source
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import distinct, frozen, prefix_sums
+from dobrushin._shared.arrays import UNIT, distinct, frozen, prefix_sums
 from dobrushin._shared.call import public, warn
 from dobrushin._shared.compile import in_pieces
 from dobrushin._shared.text import card, rounded_up
 from dobrushin.errors import ArgumentError, BudgetError, VacuousBoundWarning
 
-UNIT = 2.0**-53
 # Stands for positive bounds too small to be told from 0: products of such numbers do not lose relative precision.
 FLOOR = 2.0**-1000
 _WHAT = "bounding the bias"

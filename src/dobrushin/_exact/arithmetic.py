@@ -19,13 +19,13 @@ from dobrushin._exact.program import Program
 from dobrushin._kernels import contraction
 from dobrushin._kernels.contraction import LENGTH, LOWEST, MADE
 from dobrushin._models.factors import FactorTables
+from dobrushin._shared.arrays import UNIT
 from dobrushin._shared.call import Deadline, bar, current_deadline
 from dobrushin._shared.compile import code_for
 from dobrushin._shared.executors import cores, own_executor
 from dobrushin._shared.memory import has_room_for_threads
 from dobrushin.errors import ArgumentError
 
-UNIT = 2.0**-53  # unit roundoff
 # Roundings of exp, and of the error bound itself.
 _EXP = 8.0
 # Largest loss of a product of numbers below 1 by underflow, also where small numbers are flushed to 0.

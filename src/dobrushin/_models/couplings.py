@@ -12,20 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen, in_cache, prefix_sums
+from dobrushin._shared.arrays import UNIT, frozen, in_cache, prefix_sums
 from dobrushin.errors import ArgumentError
-
-
-class Couplings(NamedTuple):
-    """Symmetric couplings without zeros, and the labels of the variables (None: 0..n-1)."""
-
-    matrix: Any
-    labels: Sequence[Hashable] | None
-
-    @property
-    def names(self) -> Sequence[Hashable]:
-        """The labels, written out."""
-        return range(self.matrix.shape[0]) if self.labels is None else self.labels
 
 
 def is_graph(value: object) -> bool:
@@ -43,14 +31,8 @@ def symmetric(i: NDArray[Any], j: NDArray[Any], weights: NDArray[np.float64], n:
 
 
 def restrict_couplings(matrix: Any, kept: NDArray[np.bool_]) -> Any:
-    """The couplings among some of the variables."""
-    number, size = (np.cumsum(kept) - 1).astype(matrix.indices.dtype), int(kept.sum())
-    inside = np.repeat(kept, np.diff(matrix.indptr)) & kept[matrix.indices]
-    seen = prefix_sums(inside)[matrix.indptr]  # entries that are inside, before each row
-    start = np.concatenate([[0], seen[1:][kept]]).astype(matrix.indptr.dtype)
-    columns = number[matrix.indices[inside]]
-    parts = (frozen(matrix.data[inside]), frozen(columns), frozen(start))
-    return sparse.csr_array(parts, shape=(size, size))
+    """Return the couplings among some of the variables."""
+    return _freeze(matrix[kept][:, kept])
 
 
 def couplings_of_part(
@@ -70,19 +52,88 @@ def couplings_of_part(
     return sparse.csr_array(tuple(frozen(part) for part in parts), shape=(n, n))
 
 
-def read_couplings(value: Any, per_variable: Any = None, weight: str = "weight") -> Couplings:
-    """Couplings from any accepted form; `per_variable` (fields or unaries) may name further variables."""
-    if isinstance(value, Mapping) and not sparse.issparse(value):  # some sparse matrices are dicts too
-        labels, pairs, weights = _read_mapping(value, per_variable)
-        return Couplings(symmetric(pairs[:, 0], pairs[:, 1], weights, labels[0]), labels[1])
-    if is_graph(value):
-        return _read_graph(value, weight)
-    return Couplings(_read_matrix(value), None)
+class Pairs(NamedTuple):
+    """Couplings and potentials that a user gave.
+
+    Attributes
+    ----------
+    couplings : CSR matrix
+        Symmetric, without zeros.
+    labels : sequence or None
+        Names of the variables; None: 0..n-1.
+    potentials : array or None
+        Fields or unaries, not checked yet.
+    error : float
+        Bound on the error of the log-density by the rounding of couplings.
+    """
+
+    couplings: Any
+    labels: Sequence[Hashable] | None
+    potentials: Any
+    error: float
 
 
-def read_node_attribute(graph: Any, name: str, default: Any) -> list[Any]:
-    """An attribute of every node of a networkx graph, in node order."""
-    return [data.get(name, default) for _, data in graph.nodes(data=True)]
+def read_pairs(
+    couplings: Any, potentials: Any, argument: str, attribute: str, zero: Any, weight: str = "weight"
+) -> Pairs:
+    """Read couplings in any accepted form, and the fields or unaries, which may name further variables.
+
+    Parameters
+    ----------
+    argument : str
+        Name of the argument `potentials`.
+    attribute, weight : str
+        Attributes of the nodes and edges of a graph.
+    zero : number or array
+        Potential of a variable to which none is given.
+    """
+    labels: Sequence[Hashable] | None = None
+    if isinstance(couplings, Mapping) and not sparse.issparse(couplings):  # some sparse matrices are dicts too
+        for key in couplings:
+            if not isinstance(key, tuple) or len(key) != 2 or key[0] == key[1]:
+                raise ArgumentError("couplings", "a dict whose keys are pairs of distinct labels", key)
+            if (key[1], key[0]) in couplings:
+                raise ArgumentError("couplings", "given once for each unordered pair", key, "both orders")
+        n, labels, lookup = name_variables(list(couplings), "couplings", potentials)
+        entries = [(key, f"key {key!r}", value) for key, value in couplings.items()]
+    elif is_graph(couplings):
+        if couplings.is_directed() or couplings.is_multigraph():
+            raise ArgumentError("couplings", "an undirected simple graph", got=type(couplings).__name__)
+        labels = list(couplings.nodes)
+        n, lookup, entries = len(labels), check.lookup_table(labels), []
+        for a, b, data in couplings.edges(data=True):
+            if a == b:
+                raise ArgumentError("couplings", "a graph without self-loops", (a, b))
+            if weight not in data:
+                raise ArgumentError("couplings", f"a graph whose edges all have the attribute {weight!r}", (a, b))
+            entries.append(((a, b), f"edge {(a, b)!r}", data[weight]))
+        if potentials is None:
+            potentials = [data.get(attribute, zero) for _, data in couplings.nodes(data=True)]
+    else:
+        matrix, error = _read_matrix(couplings)
+        return Pairs(matrix, None, by_position(potentials, range(matrix.shape[0]), zero, argument), error)
+    pairs = np.array([key if lookup is None else (lookup[key[0]], lookup[key[1]]) for key, _, _ in entries])
+    i, j = pairs.reshape(-1, 2).astype(np.int64).T
+    weights, error = read_weights(entries, "couplings")
+    potentials = by_position(potentials, range(n) if labels is None else labels, zero, argument)
+    return Pairs(symmetric(i, j, weights, n), labels, potentials, error)
+
+
+def read_weights(entries: list[tuple[Any, str, Any]], argument: str) -> tuple[NDArray[np.float64], float]:
+    """Read the last of each entry as a number; bound the sum of the roundings to doubles.
+
+    Entries are triples of a key, where the number is given, and the number.
+    """
+    weights, rounded = np.empty(len(entries)), np.zeros(len(entries), dtype=np.bool_)
+    for k, (_, where, value) in enumerate(entries):
+        try:
+            weights[k] = float(value)
+        except (TypeError, ValueError, OverflowError):
+            weights[k] = np.nan
+        if not abs(weights[k]) <= check.LARGEST:
+            raise ArgumentError(argument, check.FINITE, value, where)
+        rounded[k] = weights[k] != value  # a fraction, a decimal or a large whole number, say
+    return weights, float(UNIT * np.abs(weights[rounded]).sum() * 1.001 + 2.0**-1074 * rounded.sum())
 
 
 def name_variables(
@@ -141,43 +192,17 @@ def read_fields(fields: Any, n: int) -> NDArray[np.float64]:
     return frozen(np.broadcast_to(check.finite(array, "fields"), (n,)).copy())
 
 
-def _read_mapping(value: Mapping[Any, Any], per_variable: Any) -> tuple[Any, Any, Any]:
-    for key in value:
-        if not isinstance(key, tuple) or len(key) != 2 or key[0] == key[1]:
-            raise ArgumentError("couplings", "a dict whose keys are pairs of distinct labels", key)
-        if (key[1], key[0]) in value:
-            raise ArgumentError("couplings", "given once for each unordered pair", key, "both orders")
-    n, labels, lookup = name_variables(list(value), "couplings", per_variable)
-    pairs = np.array([(a, b) if lookup is None else (lookup[a], lookup[b]) for a, b in value], dtype=np.int64).reshape(
-        -1, 2
-    )
-    weights = np.empty(len(value))
-    for k, (key, entry) in enumerate(value.items()):
-        weights[k] = _scalar(entry, "couplings", f"key {key!r}")
-    return (n, labels), pairs, weights
-
-
-def _read_graph(graph: Any, weight: str) -> Couplings:
-    if graph.is_directed() or graph.is_multigraph():
-        raise ArgumentError("couplings", "an undirected simple graph", got=type(graph).__name__)
-    labels = list(graph.nodes)
-    position = {label: i for i, label in enumerate(labels)}
-    ends, weights = [], []
-    for a, b, data in graph.edges(data=True):
-        if a == b:
-            raise ArgumentError("couplings", "a graph without self-loops", (a, b))
-        if weight not in data:
-            raise ArgumentError("couplings", f"a graph whose edges all have the attribute {weight!r}", (a, b))
-        ends.append((position[a], position[b]))
-        weights.append(_scalar(data[weight], "couplings", f"edge {(a, b)!r}"))
-    pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
-    return Couplings(symmetric(pairs[:, 0], pairs[:, 1], np.array(weights, dtype=float), len(labels)), labels)
-
-
-def _read_matrix(value: ArrayLike) -> Any:
+def _read_matrix(value: ArrayLike) -> tuple[Any, float]:
+    """Read a symmetric matrix, and bound the rounding of the log-density by additions of entries at one place."""
+    error = 0.0
     if sparse.issparse(value):
         matrix = check.sparse_matrix(value, "couplings")
-        matrix.sum_duplicates()
+        entries = sparse.coo_array(value)
+        if entries.nnz > matrix.nnz:
+            place = entries.coords[0].astype(np.int64) * matrix.shape[1] + entries.coords[1]
+            _, which, counts = np.unique(place, return_inverse=True, return_counts=True)
+            sizes = np.bincount(which, weights=np.abs(entries.data.astype(np.float64)))
+            error = float(2.0 * UNIT * ((counts + 2) * sizes)[counts > 1].sum())
     else:
         dense = check.real_array(value, "couplings")
         if dense.ndim != 2:
@@ -207,7 +232,7 @@ def _read_matrix(value: ArrayLike) -> Any:
         raise ArgumentError(
             "couplings", "symmetric (a triangle A becomes A + A.T)", pair, f"indices {(i, j)} and {(j, i)}"
         )
-    return _freeze(matrix)
+    return _freeze(matrix), error
 
 
 def _freeze(matrix: Any) -> Any:
@@ -218,60 +243,12 @@ def _freeze(matrix: Any) -> Any:
     return matrix
 
 
-def _scalar(value: Any, argument: str, where: str) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = np.nan
-    if not abs(number) <= check.LARGEST:
-        raise ArgumentError(argument, check.FINITE, value, where)
-    return number
-
-
-def grid_couplings(rows: int, cols: int, couplings: Any, periodic: bool) -> Any:
-    """Symmetric CSR couplings of a grid.
-
-    Edges come in this order: each site with its right neighbour, row by row, then each site with the one
-    below, row by row. `couplings` is a number, an array over the edges, or the pair (right, down).
-    """
-    rows = check.count(rows, "rows")
-    cols = check.count(cols, "cols")
-    if periodic and 2 in (rows, cols):
-        raise ArgumentError("periodic", "False when a side has 2 sites, whose edges would be double", (rows, cols))
-    site = np.arange(rows * cols, dtype=np.int64 if rows * cols >= 2**31 else np.int32).reshape(rows, cols)
-    shapes, starts, ends = [], [], []
-    for axis in (1, 0):
-        wrap = periodic and site.shape[axis] > 1
-        start = site if wrap else (site[:, :-1] if axis == 1 else site[:-1])
-        end = np.roll(site, -1, axis) if wrap else (site[:, 1:] if axis == 1 else site[1:])
-        shapes.append(start.shape)
-        starts.append(start.ravel())
-        ends.append(end.ravel())
-    i, j = np.concatenate(starts), np.concatenate(ends)
-    return symmetric(i, j, _edge_values(couplings, shapes, len(i)), rows * cols)
-
-
 def site_values(values: Any, rows: int, cols: int, argument: str) -> NDArray[np.float64]:
     """One number per site, from a number or an array over the grid."""
     array = check.real_array(values, argument)
     if array.ndim and array.shape not in ((rows, cols), (rows * cols,)):
         raise ArgumentError(argument, f"a number or an array of shape {(rows, cols)}", got=f"shape {array.shape}")
     return np.broadcast_to(array, (rows, cols) if array.ndim != 1 else array.shape).ravel()
-
-
-def _edge_values(couplings: Any, shapes: list[Any], edges: int) -> NDArray[np.float64]:
-    if isinstance(couplings, tuple) and len(couplings) == 2 and np.ndim(couplings[0]) == 2:
-        parts = [check.real_array(part, "couplings") for part in couplings]
-        for part, shape in zip(parts, shapes, strict=True):
-            if part.shape != shape:
-                raise ArgumentError("couplings", f"(right, down) of shapes {tuple(shapes)}", got=f"shape {part.shape}")
-        array = np.concatenate([part.ravel() for part in parts])
-    else:
-        array = check.real_array(couplings, "couplings")
-    if array.ndim and array.shape != (edges,):
-        requirement = f"a number, an array over the {edges} edges or (right, down) of shapes {tuple(shapes)}"
-        raise ArgumentError("couplings", requirement, got=f"shape {array.shape}")
-    return np.broadcast_to(check.finite(array, "couplings"), (edges,)).astype(np.float64)
 
 
 # -- factors ------------------------------------------------------------------------------------

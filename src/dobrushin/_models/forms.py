@@ -20,7 +20,7 @@ from scipy.sparse import csgraph
 from dobrushin._models.couplings import symmetric
 from dobrushin._models.memory import Memory, held_bytes, lasting
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import prefix_sums, row_entries
+from dobrushin._shared.arrays import UNIT, prefix_sums, row_entries
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-UNIT = 2.0**-53
 _NORMAL = 708.0  # the size of the logarithm of numbers that have all their digits
 
 

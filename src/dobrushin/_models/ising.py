@@ -10,15 +10,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._models.couplings import (
-    by_position,
     couplings_of_part,
-    grid_couplings,
     is_graph,
-    read_couplings,
     read_fields,
-    read_node_attribute,
+    read_pairs,
     restrict_couplings,
-    site_values,
 )
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import (
@@ -76,11 +72,8 @@ class Ising(Model):
 
     @public()
     def __init__(self, couplings: Any, fields: Any = None, *, state_names: Any = None) -> None:
-        read = read_couplings(couplings, fields)
-        if fields is None and is_graph(couplings):
-            fields = read_node_attribute(couplings, "field", 0.0)
-        fields = by_position(fields, read.names, 0.0, "fields")
-        super().__init__(SpinPairs(read.matrix, fields), read.labels, state_names)
+        read = read_pairs(couplings, fields, "fields", "field", 0.0)
+        super().__init__(SpinPairs(read.couplings, read.potentials).off_by(read.error), read.labels, state_names)
 
     @classmethod
     @public()
@@ -99,8 +92,8 @@ class Ising(Model):
         """
         if not is_graph(graph):
             raise ArgumentError("graph", "a networkx graph", graph)
-        read = read_couplings(graph, weight=coupling)
-        form = SpinPairs(read.matrix, read_node_attribute(graph, field, 0.0))
+        read = read_pairs(graph, None, "fields", field, 0.0, coupling)
+        form = SpinPairs(read.couplings, read.potentials).off_by(read.error)
         return cls._from_form(form, read.labels, state_names)
 
     @classmethod
@@ -144,13 +137,9 @@ class Ising(Model):
         >>> torus.neighbors(0)
         array([   1,   39,   40, 1560])
         """
-        from dobrushin._models.local import Grid, LocalModel, is_local
+        from dobrushin._models.local import Grid
 
-        if is_local(rows, cols, couplings, fields):
-            return LocalModel(Grid(rows, cols, couplings, fields, periodic, None), state_names)
-        matrix = grid_couplings(rows, cols, couplings, periodic)
-        values = None if fields is None else site_values(fields, rows, cols, "fields")
-        return cls._from_form(SpinPairs(matrix, values), None, state_names)
+        return Grid(rows, cols, couplings, fields, periodic, None).model(cls, state_names)
 
     @property
     def couplings(self) -> Any:

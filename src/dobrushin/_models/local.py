@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin._models.couplings import couplings_of_part
+from dobrushin._models.couplings import couplings_of_part, symmetric
 from dobrushin._models.forms import Form, Parts
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.model import Model
@@ -28,8 +28,11 @@ from dobrushin._shared.arrays import prefix_sums
 from dobrushin._shared.call import current, public
 from dobrushin.errors import ArgumentError, FormatError
 
+M = TypeVar("M", bound=Model)
 # Grids with more variables are lazy; positions must fit into 64 bits.
 _MAX_SITES_IN_MEMORY, _MAX_SITES = 2 * 10**7, 2**60
+# From a site to its neighbours: rows and columns.
+_DIRECTIONS = ((-1, 0), (0, -1), (0, 1), (1, 0))
 
 
 class LocalModel(Model):
@@ -203,33 +206,49 @@ class Grid(LazyPairs):
         rows, cols = self.shape = (check.count(rows, "rows"), check.count(cols, "cols"))
         if rows * cols > _MAX_SITES:
             raise ArgumentError("rows", f"such that there are at most {_MAX_SITES} sites", self.shape)
-        if periodic and min(self.shape) < 3:
-            raise ArgumentError("periodic", "False when a side has fewer than 3 sites", self.shape)
+        if periodic and 2 in self.shape:
+            raise ArgumentError("periodic", "False when a side has 2 sites, whose edges would be double", self.shape)
         # The public function that makes the grid: errors name it long after it has returned.
-        self._periodic, self._made_by = bool(periodic), current().name
-        right, down = ((rows, cols),) * 2 if periodic else ((rows, cols - 1), (rows - 1, cols))
+        self._made_by = current().name
+        self._wraps = bool(periodic and rows > 1), bool(periodic and cols > 1)
+        right, down = (rows, cols - (not self._wraps[1])), (rows - (not self._wraps[0]), cols)
         self._across = right[0] * right[1]
         super().__init__(rows * cols, self._across + down[0] * down[1], states, potentials is not None)
         self._couplings = Lookup(couplings, [right, down], 0, "couplings")
         self._potentials = Lookup(potentials, [self.shape], states or 0, "unaries" if states else "fields")
 
+    def model(self, family: type[M], state_names: Any) -> M | LocalModel:
+        """Return a lazy model if numbers are given by a function or lie on disk, or sites are many; else all of it."""
+        if self._couplings.is_lazy or self._potentials.is_lazy or self.n_variables > _MAX_SITES_IN_MEMORY:
+            return LocalModel(self, state_names)
+        potentials = self._potentials(np.arange(self.n_variables)) if self.has_potentials else None
+        matrix = self.matrix()
+        form = SpinPairs(matrix, potentials) if self.spins else LabelPairs(matrix, int(self.sizes), potentials)
+        return family._from_form(form, None, state_names)
+
+    def matrix(self) -> Any:
+        """Return all couplings, as a symmetric matrix."""
+        site, other, edges = self._sides(np.arange(self.n_variables), ((0, 1), (1, 0)))
+        return symmetric(site, other, check.finite(self._couplings(edges), "couplings"), self.n_variables)
+
     def __str__(self) -> str:
         kind = "spins" if self.spins else f"{self.sizes} states"
         return f"{self.shape[0]} x {self.shape[1]} grid, {kind}"
 
-    def _sides(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+    def _sides(
+        self, positions: NDArray[np.int64], directions: Sequence[tuple[int, int]] = _DIRECTIONS
+    ) -> tuple[NDArray[np.int64], ...]:
         """For each edge at some variables: the variable's index, the other end and the edge's number."""
         rows, cols = self.shape
         r, c = np.divmod(positions, cols)
         parts = []
         # Edges are numbered as in `Ising.grid`: to the right, row by row; then downwards, row by row.
-        width = cols if self._periodic else cols - 1
-        for dr, dc in ((-1, 0), (0, -1), (0, 1), (1, 0)):
-            nr, nc = r + dr, c + dc
-            if self._periodic:
-                nr, nc, exists = nr % rows, nc % cols, np.ones(len(r), dtype=np.bool_)
-            else:
-                exists = (nr >= 0) & (nr < rows) & (nc >= 0) & (nc < cols)
+        width = self._across // rows
+        for dr, dc in directions:
+            nr, nc = (r + dr) % rows, (c + dc) % cols
+            exists = np.ones(len(r), dtype=np.bool_)
+            if not self._wraps[0 if dr else 1]:
+                exists = (nr == r + dr) & (nc == c + dc)
             if dr:
                 edge = self._across + np.where(dr < 0, nr, r) * cols + c
             else:
@@ -262,19 +281,6 @@ class Grid(LazyPairs):
     def _fault(self, what: str, requirement: str, value: object, where: str) -> Exception:
         argument = self._potentials.argument if what == "potential" else "couplings"
         return ArgumentError(argument, requirement, value, where, function=self._made_by)
-
-
-def is_local(rows: Any, cols: Any, couplings: Any, potentials: Any) -> bool:
-    """Return whether a grid should be lazy."""
-    for given in (couplings, potentials):
-        if callable(given) or any(_mapped_root(part) is not None for part in as_tuple(given)):
-            return True
-    # Sides that are no numbers are refused where the grid is made.
-    return check.is_whole(rows) and check.is_whole(cols) and int(rows) * int(cols) > _MAX_SITES_IN_MEMORY
-
-
-def as_tuple(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
 
 
 @dataclass(frozen=True)
@@ -360,6 +366,11 @@ class Lookup:
                 raise ArgumentError(argument, requirement, got=f"shape {array.shape}")
             else:
                 self._arrays.append(array)
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether the values are made by a function, or lie on disk."""
+        return self._call is not None or any(_mapped_root(array) is not None for array in self._arrays)
 
     def __reduce__(self) -> tuple[Any, ...]:
         value, *rest = self._arguments

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._models.couplings import (
-    by_position,
-    grid_couplings,
-    is_graph,
-    read_couplings,
-    read_node_attribute,
-    restrict_couplings,
-)
+from dobrushin._models.couplings import read_pairs, restrict_couplings
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import (
     FLOAT,
@@ -71,12 +64,10 @@ class Potts(Model):
 
     @public()
     def __init__(self, couplings: Any, states: int, unaries: Any = None, *, state_names: Any = None) -> None:
-        read = read_couplings(couplings, unaries)
         zero = np.broadcast_to(0.0, check.count(states, "states", 2))  # takes no memory
-        if unaries is None and is_graph(couplings):
-            unaries = read_node_attribute(couplings, "unary", zero)
-        unaries = by_position(unaries, read.names, zero, "unaries")
-        super().__init__(LabelPairs(read.matrix, states, unaries), read.labels, state_names)
+        read = read_pairs(couplings, unaries, "unaries", "unary", zero)
+        form = LabelPairs(read.couplings, states, read.potentials).off_by(read.error)
+        super().__init__(form, read.labels, state_names)
 
     @classmethod
     @public()
@@ -114,19 +105,10 @@ class Potts(Model):
         >>> db.Potts.grid(20, 31, states=9, couplings=0.48)
         Potts(n_variables=620, states=9, edges=1189)
         """
-        from dobrushin._models.local import Grid, LocalModel, is_local
+        from dobrushin._models.local import Grid
 
-        if is_local(rows, cols, couplings, unaries):
-            count = check.count(states, "states", 2)
-            return LocalModel(Grid(rows, cols, couplings, unaries, periodic, count), state_names)
-        matrix = grid_couplings(rows, cols, couplings, periodic)
-        if unaries is not None:
-            array = check.real_array(unaries, "unaries")
-            if array.shape != (rows, cols, states):
-                requirement = f"an array of shape {(rows, cols, states)}"
-                raise ArgumentError("unaries", requirement, got=f"shape {array.shape}")
-            unaries = array.reshape(rows * cols, states)
-        return cls._from_form(LabelPairs(matrix, states, unaries), None, state_names)
+        count = check.count(states, "states", 2)
+        return Grid(rows, cols, couplings, unaries, periodic, count).model(cls, state_names)
 
     @property
     def couplings(self) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._models.couplings import by_position, name_variables, read_fields
+from dobrushin._models.couplings import by_position, name_variables, read_fields, read_weights
 from dobrushin._models.factors import FactorTables, ScopedForm
 from dobrushin._models.forms import (
     FLOAT,
@@ -65,24 +65,23 @@ class SpinMRF(Model):
     ) -> None:
         check.instance(terms, Mapping, "terms", "a dict from tuples of labels to strengths")
         seen: set[frozenset[Hashable]] = set()
-        for key, strength in terms.items():
+        for key in terms:
             if not isinstance(key, tuple) or len(key) < 2 or len(set(key)) < len(key):
                 requirement = "a dict whose keys are tuples of two or more distinct labels (single ones are 'fields')"
                 raise ArgumentError("terms", requirement, key)
             if frozenset(key) in seen:
                 raise ArgumentError("terms", "given once for each set of variables", key)
             seen.add(frozenset(key))
-            if np.ndim(strength) or not abs(check.real_array(strength, "terms")) <= check.LARGEST:
-                raise ArgumentError("terms", check.FINITE, strength, f"key {key!r}")
+        strengths, error = read_weights([(key, f"key {key!r}", value) for key, value in terms.items()], "terms")
         n, labels, lookup = name_variables(list(terms), "terms", fields)
-        kept = [key for key, strength in terms.items() if strength != 0]
+        kept = [key for key, strength in zip(terms, strengths, strict=True) if strength != 0]
         scope = [int(k) if lookup is None else lookup[k] for key in kept for k in key]  # type: ignore[call-overload]
         fields = by_position(fields, range(n) if labels is None else labels, 0.0, "fields")
         require_variables(n, "terms")
         start = np.cumsum([0] + [len(key) for key in kept])
-        strengths = np.array([float(terms[key]) for key in kept])
+        strengths = strengths[strengths != 0]
         form = SpinTerms(start, np.array(scope, dtype=np.int64), strengths, read_fields(fields, n))
-        super().__init__(form, labels, state_names)
+        super().__init__(form.off_by(error), labels, state_names)
 
     @property
     def fields(self) -> NDArray[np.float64]:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+# Unit roundoff: the largest relative error of one operation on doubles.
+UNIT = 2.0**-53
 # So many numbers, and a few arrays that are made of them, fit into a cache.
 IN_CACHE = 2**14
 
