@@ -17,8 +17,8 @@ from dobrushin._estimate.local import Local
 from dobrushin._estimate.method import Choice
 from dobrushin._estimate.query import DERIVED, make_query, read_query, read_settings
 from dobrushin._estimate.regions import Region, Wanted
-from dobrushin._exact.region import RegionSum, find_order, pair_signs, surroundings
-from dobrushin._models.factors import FactorTables
+from dobrushin._exact.order import find_region_order
+from dobrushin._exact.region import pair_signs, sum_region, surroundings
 from dobrushin._models.memory import Memory
 from dobrushin._optimize.greedy import Ball, Reach
 from dobrushin._shared.arrays import frozen
@@ -86,8 +86,9 @@ def ferromagnet(rng, n, strength=1.0, fields=1.0, flips=True):
 
 def sum_over(factors, ball, group):
     """The law of some variables by number, all others of a region summed out."""
-    order = find_order(ball.start, ball.neighbor, factors.states, group, np.arange(len(ball.positions)), 1e12)
-    return RegionSum(order, factors, group, Memory()).run(factors)
+    order = find_region_order(ball.start, ball.neighbor, factors.sizes, group, np.arange(len(ball.positions)), 1e12)
+    laws = sum_region([factors], order, group, Memory())
+    return None if laws is None else laws[0]
 
 
 # -- sums inside a region ----------------------------------------------------------------------
@@ -120,7 +121,7 @@ def test_tables_are_cut_at_the_states_outside(family):
         model = random_model(rng, family, max_states=4)
         inside, _ = random_subset(rng, model.n_variables)
         around, digits = surroundings(model._form, inside), rng.integers(model.cardinalities)
-        whole, cut = FactorTables(*around.factors), FactorTables(*around.fix(digits[around.border]))
+        whole, cut = around.factors, around.fix(digits[around.border])
         own = digits[around.numbering.positions]
         assert cut.n_factors == whole.n_factors
         for k in range(whole.n_factors):
@@ -330,10 +331,10 @@ def test_regions_grow_by_the_best_paths_and_hold_their_targets():
 def test_orders_hold_targets_together_and_give_up_where_a_sum_is_too_large():
     model = db.Ising.grid(12, 12, couplings=0.2)
     ball, states, ties = ball_of(model, np.arange(144)), np.full(144, 2), np.arange(144)
-    order = find_order(ball.start, ball.neighbor, states, np.array([70, 7]), ties, 1e9)
+    order = find_region_order(ball.start, ball.neighbor, states, np.array([70, 7]), ties, 1e9)
     assert sorted(order.variables) == list(range(144))
     assert order.bits <= 18
-    assert find_order(ball.start, ball.neighbor, states, np.array([70]), ties, 1000) is None
+    assert find_region_order(ball.start, ball.neighbor, states, np.array([70]), ties, 1000) is None
 
 
 # -- answers -----------------------------------------------------------------------------------

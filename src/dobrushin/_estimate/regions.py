@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.query import Query
-from dobrushin._exact.region import Law, LogTables, Order, RegionSum, Surroundings, find_order, surroundings
+from dobrushin._exact.order import Order, find_region_order
+from dobrushin._exact.region import Law, Surroundings, sum_region, surroundings
 from dobrushin._optimize.greedy import MOST_VARIABLES, Ball, Reach
 from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import frozen
@@ -77,7 +78,7 @@ class Region:
             states = form.cardinalities[ball.positions]
             inwards = np.empty(self.size, dtype=np.int64)
             inwards[ball.outwards[::-1]] = np.arange(self.size)
-            self._order = find_order(ball.start, ball.neighbor, states, self.group, inwards, cells)
+            self._order = find_region_order(ball.start, ball.neighbor, states, self.group, inwards, cells)
             self._searched = cells
         return self._order
 
@@ -129,19 +130,10 @@ class Region:
             boundaries = [self._allowed(around.border)]
         else:
             boundaries = list(around.extremes[:2])
-        program: RegionSum | None = None
-        laws = []
-        for digits in boundaries:
-            factors: LogTables = around.fix(digits)
-            if program is None:
-                if self.order is None:
-                    return None
-                program = RegionSum(self.order, factors, self.group, self.query.model._memory.common)
-            law = program.run(factors)
-            if law is None:
-                return None
-            laws.append(law)
-        return laws
+        if self.order is None:
+            return None
+        tables = [around.fix(digits) for digits in boundaries]
+        return sum_region(tables, self.order, self.group, self.query.model._memory.common)
 
     def _allowed(self, border: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return boundary states under which the region has an allowed state."""

@@ -16,7 +16,7 @@ from scipy.sparse import csgraph
 from dobrushin._exact.arithmetic import Working
 from dobrushin._kernels.orders import CLIQUE, FILL, GIVEN, WEIGHTED_FILL, greedy_order
 from dobrushin._kernels.reorder import reorder
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, prefix_sums
 from dobrushin._shared.call import checked
 from dobrushin._shared.compile import code_for
 from dobrushin.errors import BudgetError
@@ -32,6 +32,8 @@ _MAX_WORK_OF_RUN = 2**29
 _IMPROVED_FROM, _FIRST_STAGE, _SHARE_OF_STAGE, _LAST_STAGE = 2.0**22, 2**20, 0.15, 2**28
 # The search goes on while the entries are within this factor of the largest number that may be summed.
 _HOPE = 2.0**12
+# Searches for the order of a region: seeds, and the share of the entries that they may take.
+_SEEDS_OF_REGION, _SHARE_OF_REGION = 16, 0.05
 # A run of so little work may be interpreted; to look for the next variable takes so many operations for each.
 _LITTLE_WORK, _LOOK = 2**13, 8
 # Orders with more entries are refused: they would take hours.
@@ -72,7 +74,7 @@ def find_order(
         return _order_of_large(graph, sizes.tolist(), sweep.tolist(), most)
     rank = np.empty(n, dtype=np.int64)
     rank[sweep] = np.arange(n)
-    arguments = graph_arguments(start, indices, sizes)
+    arguments = _graph_arguments(start, indices, sizes)
     with working.threads() if n > _FEW else nullcontext():
         best, entries = _best_run(arguments, frozen(rank), sweep, most, working)
     if not entries <= most:
@@ -80,7 +82,35 @@ def find_order(
     return Order(best.tolist(), entries)
 
 
-def graph_arguments(
+def find_region_order(
+    start: NDArray[np.int64], neighbor: NDArray[np.int64], states: NDArray[np.int64], group: NDArray[np.int64],
+    given: NDArray[np.int64], most: float,
+) -> Order | None:  # fmt: skip
+    """The best order of a few that keep the variables of a group together; None if all have more entries than `most`.
+
+    Ties are broken by `given`, then at random. Better orders are looked for as long as that takes little time beside
+    the sums.
+    """
+    if len(group) > 1:  # make the group neighbours of each other
+        n = len(start) - 1
+        first, second = np.repeat(group, len(group)), np.tile(group, len(group))
+        owner = np.repeat(np.arange(n), np.diff(start))
+        codes = np.unique(np.concatenate([owner * n + neighbor, (first * n + second)[first != second]]))
+        start, neighbor = prefix_sums(np.bincount(codes // n, minlength=n)), codes % n
+    graph, given = _graph_arguments(start, neighbor, states), frozen(given)
+    best, entries, work = None, most, 0.0
+    for seed in range(_SEEDS_OF_REGION):
+        for rule in (FILL, CLIQUE):
+            order, total, largest, used = _make_order(graph, rule, given, seed, entries, _MAX_WORK_OF_RUN)
+            work += used
+            if total < entries or (best is None and total <= entries):
+                best, entries = Order(order.tolist(), total, math.log2(largest)), total
+        if work > _SHARE_OF_REGION * entries or (best is None and seed):
+            break
+    return best
+
+
+def _graph_arguments(
     start: NDArray[np.int64], indices: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[NDArray[Any], ...]:
     """A graph as `greedy_order` takes it: neighbours, CSR, weights and numbers of states."""
@@ -88,7 +118,7 @@ def graph_arguments(
     return frozen(start), frozen(indices), frozen(weights), frozen(sizes.astype(np.float64))
 
 
-def make_order(
+def _make_order(
     graph: tuple[NDArray[Any], ...], rule: int, given: NDArray[np.int64], seed: int, most: float, work: int
 ) -> Any:
     """`greedy_order`, interpreted as long as that takes little work."""
@@ -111,7 +141,7 @@ def _best_run(
         if seed > 1 and work > _SHARE * entries:
             break
         order, total, _, used = working.wait_for(
-            make_order, arguments, rule, rank, seed, min(entries, 2.0**200), _MAX_WORK_OF_RUN
+            _make_order, arguments, rule, rank, seed, min(entries, 2.0**200), _MAX_WORK_OF_RUN
         )
         work += used + _RUN
         if total < entries:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from dobrushin._kernels.contraction import cut_tables
 from dobrushin._models.couplings import read_blocks, read_cardinalities, read_factors
 from dobrushin._models.derived import log_sum, sum_out, sum_variation
 from dobrushin._models.forms import (
@@ -24,8 +25,9 @@ from dobrushin._models.forms import (
 )
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.arrays import distinct, frozen, prefix_sums, row_entries
 from dobrushin._shared.call import public
+from dobrushin._shared.compile import code_for
 from dobrushin.errors import ArgumentError
 
 
@@ -327,34 +329,39 @@ class FactorTables(ScopedForm):
         return total
 
     def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> FactorTables:
-        arity, sizes = np.diff(self.scope_start), np.diff(self.table_start)
-        owner, is_free = np.repeat(np.arange(self.n_factors), arity), ~fixed[self.scope]
-        free = np.bincount(owner[is_free], minlength=self.n_factors)
-        # Factors of observed variables are cut, one by one; the others stay as they are.
-        cut = {k: self._cut(k, fixed, state) for k in np.unique(owner[~is_free]).tolist()}
-        for k, cells in cut.items():
-            sizes[k] = len(cells)
-        kept = (free > 0) | (arity == 0)
-        table_start, place = prefix_sums(sizes[kept]), prefix_sums(kept)
-        left = np.empty(int(table_start[-1]), dtype=np.int64)
-        whole = kept & (free == arity)
-        to = row_entries(table_start[place[:-1][whole]], sizes[whole])[1]
-        left[to] = row_entries(self.table_start[:-1][whole], sizes[whole])[1]
-        for k, cells in cut.items():
-            if kept[k]:
-                left[table_start[place[k]] : table_start[place[k] + 1]] = cells
-        scope = (np.cumsum(~fixed) - 1)[self.scope[is_free]]
-        rest = FactorTables(self.sizes[~fixed], prefix_sums(free[kept]), scope, table_start, self.table[left])
-        return rest.off_by(self.error)  # tables are cut, and nothing is added
+        rest = self.cut(~fixed, state)
+        before, after = np.diff(self.scope_start), np.diff(rest.scope_start)
+        cut = np.flatnonzero(after < before)
+        _, cells = row_entries(rest.table_start[cut], rest.table_start[cut + 1] - rest.table_start[cut])
+        if len(cut):
+            tops = np.maximum.reduceat(rest.table[cells], prefix_sums(np.diff(rest.table_start)[cut])[:-1])
+            if (forbidden := np.isneginf(tops)).any():
+                k = int(cut[np.argmax(forbidden)])
+                seen = self.scope_of(k)
+                raise ImpossibleEvidence(seen[fixed[seen]][0], f"a combination that factor {k} forbids")
+        kept = np.flatnonzero((after > 0) | (before == 0))
+        return rest._take(np.arange(rest.n_variables), kept).off_by(self.error)  # nothing is added
 
-    def _cut(self, k: int, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The entries of a factor's table that the observed states leave."""
-        scope, table = self.factor(k)
-        index = tuple(state[v] if fixed[v] else slice(None) for v in scope)
-        if np.isneginf(table[index]).all():
-            raise ImpossibleEvidence(next(v for v in scope if fixed[v]), f"a combination that factor {k} forbids")
-        cells = np.arange(table.size).reshape(table.shape)[index]
-        return np.asarray(self.table_start[k] + cells).ravel()
+    def cut(self, free: NDArray[np.bool_], state: NDArray[np.int64]) -> FactorTables:
+        """Return all factors over the free variables, with the others in these states; nothing is rounded."""
+        is_free, some = free[self.scope], np.diff(self.scope_start) > 0
+        sizes = np.ones(self.n_factors, dtype=np.int64)
+        lengths = np.where(is_free, self.sizes[self.scope], 1)
+        sizes[some] = np.multiply.reduceat(lengths, self.scope_start[:-1][some]) if some.any() else 1
+        start, entries = frozen(prefix_sums(sizes)), np.empty(int(sizes.sum()), dtype=np.int64)
+        shape = (self.sizes, self.scope_start, self.scope, self.table_start, frozen(free))
+        code_for(cut_tables, 16 * len(entries))(*shape, np.where(free, 0, state), start, entries)
+        form = FactorTables.__new__(FactorTables)
+        scope = (np.cumsum(free) - 1)[self.scope[is_free]]
+        form._set(self.sizes[free], prefix_sums(is_free)[self.scope_start], scope, start, self.table[entries])
+        return form
+
+    def touching(self, inside: NDArray[np.int64]) -> tuple[NDArray[np.int64], FactorTables]:
+        """Return the factors of some variables, by numbers of variables and of entries; and their variables."""
+        chosen = np.unique(self._factors_at(inside)[1])
+        chosen = chosen[np.lexsort((np.diff(self.table_start)[chosen], np.diff(self.scope_start)[chosen]))]
+        own = distinct(np.concatenate([inside, self._scopes_of(chosen)[1]]), self.n_variables)
+        return own, self._take(own, chosen)
 
     def restrict(self, variables: NDArray[np.bool_]) -> FactorTables:
         members = np.append(variables[self.scope], True)[self.scope_start[:-1]]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from dobrushin._models.couplings import (
     couplings_of_part,
@@ -174,8 +173,10 @@ class CoupledForm(DivisibleForm):
 
     def pairs(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]:
         """Both ends of each pair, the smaller position first, and the couplings."""
-        upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
-        return (*upper.coords, upper.data)
+        matrix = self.couplings
+        first = np.repeat(np.arange(self.n_variables, dtype=matrix.indices.dtype), np.diff(matrix.indptr))
+        upper = first < matrix.indices
+        return first[upper], matrix.indices[upper], matrix.data[upper]
 
     @abstractmethod
     def _replace(self, couplings: Any, kept: NDArray[np.int64]) -> Form:

@@ -226,7 +226,7 @@ class LabelPairs(CoupledForm):
 
     def _replace(self, couplings: Any, kept: NDArray[np.int64]) -> LabelPairs:
         given = self.given_unaries
-        return LabelPairs(couplings, self.states, np.zeros((len(kept), self.states)) if given is None else given[kept])
+        return LabelPairs(couplings, self.states, None if given is None else given[kept])
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         arrays = dict(zip(("i", "j", "couplings"), self.pairs(), strict=True))

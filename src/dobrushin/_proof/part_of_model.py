@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._exact.region import LogTables, surroundings
+from dobrushin._exact.region import surroundings
 from dobrushin._models import Model
 from dobrushin._models.derived import sum_variation
+from dobrushin._models.factors import FactorTables
 from dobrushin._proof.archive import Arrays
 
 
@@ -147,7 +148,7 @@ class PartOfModel:
             local = factors.scope[factors.scope_start[k] : factors.scope_start[k + 1]]
             members = self._place[local].tolist()
             table = factors.table[factors.table_start[k] : factors.table_start[k + 1]]
-            table = table.reshape(factors.states[local])
+            table = table.reshape(factors.sizes[local])
             scopes.append(tuple(v for v in members if v not in fixed))
             tables.append(table[tuple(fixed.get(v, slice(None)) for v in members)])
         return scopes, tables
@@ -158,7 +159,7 @@ def _digit(model: Model, position: int, state: int) -> int:
     return (int(state) - states[0]) // states.step
 
 
-def _touching(model: Model, inside: NDArray[np.int64]) -> tuple[NDArray[np.int64], LogTables]:
+def _touching(model: Model, inside: NDArray[np.int64]) -> tuple[NDArray[np.int64], FactorTables]:
     """Positions of all variables that share a factor with some, and these factors."""
     if model._is_whole:
         around: Any = surroundings(model._form, inside)
