@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dobrushin._influence import Influence, RowSource, row_source
 from dobrushin._kernels.variation import forward, forward_random
@@ -22,7 +22,7 @@ from dobrushin._models.near import Numbering
 from dobrushin._models.sources import read_source
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import UNIT, distinct, frozen, prefix_sums
+from dobrushin._shared.arrays import UNIT, Array, Floats, Ints, distinct, frozen, prefix_sums
 from dobrushin._shared.call import public, warn
 from dobrushin._shared.compile import in_pieces
 from dobrushin._shared.text import card, rounded_up
@@ -42,7 +42,7 @@ def inflation(operations: int) -> float:
     return 1.0 + 2.0 * k * UNIT
 
 
-def weighted_sum(weights: NDArray[np.float64], bounds: NDArray[np.float64], operations: int) -> float:
+def weighted_sum(weights: Floats, bounds: Floats, operations: int) -> float:
     """Bound the weighted sum of bounds that carry the rounding of `operations` operations from above."""
     terms = len(weights)
     # Any order of the additions has this error bound. Products below the normal range lose up to 2^-1075 each.
@@ -54,8 +54,8 @@ def weighted_sum(weights: NDArray[np.float64], bounds: NDArray[np.float64], oper
 class Objective:
     """Positive weights d at some positions; `is_set` when they are the indicator of a target set."""
 
-    positions: NDArray[np.int64]
-    weights: NDArray[np.float64]
+    positions: Ints
+    weights: Floats
     is_set: bool
 
     def trivial(self) -> float:
@@ -102,20 +102,20 @@ class Problem:
     """The part of an influence bound that a scan touches, with its own numbering of the variables."""
 
     numbering: Numbering
-    updated: NDArray[np.int64]  # own numbers of the variables that have rows
-    start: NDArray[np.int64]
-    columns: NDArray[Any]
-    values: NDArray[np.float64]
-    cap: NDArray[np.float64]
-    error: NDArray[np.float64]
-    initial: NDArray[np.float64] | float  # for the whole model
+    updated: Ints  # own numbers of the variables that have rows
+    start: Ints
+    columns: Array
+    values: Floats
+    cap: Floats
+    error: Floats
+    initial: Floats | float  # for the whole model
 
     @property
     def n(self) -> int:
         """Number of variables of the model."""
         return self.numbering.n
 
-    def start_values(self) -> NDArray[np.float64]:
+    def start_values(self) -> Floats:
         """b_0."""
         return self.numbering.take(self.initial)
 
@@ -124,7 +124,7 @@ class Problem:
         width = int(np.diff(self.start).max(initial=0))
         return sum(segment.roundings(width) for segment in scan._segments)
 
-    def advance(self, scan: Scan, b: NDArray[np.float64]) -> None:
+    def advance(self, scan: Scan, b: Floats) -> None:
         """Update b through the scan."""
         rows = (self.start, self.columns, self.values, self.cap, self.error)
         for segment in scan._within(self.numbering)._segments:
@@ -134,11 +134,11 @@ class Problem:
             else:
                 in_pieces(forward, steps, steps, segment.array(), segment.first, *rows, b, what=_WHAT)
 
-    def at(self, values: NDArray[np.float64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
+    def at(self, values: Floats, positions: Ints) -> Floats:
         """Values of the part at positions of the model; initial values where it has none."""
         return self.numbering.look_up(values, positions, self.initial)
 
-    def sum(self, b: NDArray[np.float64], objective: Objective, weights: NDArray[np.float64], roundings: int) -> float:
+    def sum(self, b: Floats, objective: Objective, weights: Floats, roundings: int) -> float:
         """The weighted sum of b over the objective's variables, rounded up."""
         return weighted_sum(weights, self.at(b, objective.positions), roundings)
 
@@ -148,7 +148,7 @@ class Problem:
         return replace(self, numbering=self.numbering.within(part), initial=initial)
 
 
-def touched_by(source: RowSource, scan: Scan, initial: NDArray[np.float64] | float, error: Any) -> Problem:
+def touched_by(source: RowSource, scan: Scan, initial: Floats | float, error: Any) -> Problem:
     """The rows of the updated variables, and no others."""
     n = source.n_variables
     updated = scan._updates(n)
@@ -194,24 +194,24 @@ class Variation:
     _objective: Objective
     _scan: Scan
     _problem: Problem
-    _bounds: NDArray[np.float64]  # certified, by place in the problem
+    _bounds: Floats  # certified, by place in the problem
     _source: RowSource | None = None  # what the rows came from, if it is known
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_source": None}  # it would take the model along
 
     @property
-    def per_variable(self) -> NDArray[np.float64]:
+    def per_variable(self) -> Floats:
         """For each variable of the model, a bound on the total variation of its own marginal."""
         return self._problem.numbering.spread(self._bounds, self._problem.initial)
 
     @property
-    def target_bounds(self) -> NDArray[np.float64]:
+    def target_bounds(self) -> Floats:
         """Bounds for the targets only, by increasing position."""
         return self._problem.at(self._bounds, self._objective.positions)
 
     @public()
-    def curve(self, every: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def curve(self, every: int | None = None) -> tuple[Ints, Floats]:
         """The bound after 0, `every`, 2 `every`, ... steps and after the last.
 
         Parameters
@@ -370,7 +370,7 @@ def variation(
 
 
 def evaluate(
-    source: RowSource, scan: Scan, objective: Objective, initial: NDArray[np.float64] | float = 1.0, error: Any = 0.0
+    source: RowSource, scan: Scan, objective: Objective, initial: Floats | float = 1.0, error: Any = 0.0
 ) -> Variation:
     """A fresh forward pass: the only place where reported bounds come from."""
     scan._check_fits(source.n_variables)

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._exact.program import Program
 from dobrushin._kernels import contraction
 from dobrushin._kernels.contraction import LENGTH, LOWEST, MADE
 from dobrushin._models.factors import FactorTables
-from dobrushin._shared.arrays import UNIT
+from dobrushin._shared.arrays import UNIT, Array, Floats, Ints
 from dobrushin._shared.call import Deadline, bar, current_deadline
 from dobrushin._shared.compile import code_for
 from dobrushin._shared.executors import cores, own_executor
@@ -108,7 +107,7 @@ class Working:
         waiting = [self._pool.submit(function, *arguments) for arguments in calls]
         return [future.result() for future in waiting]
 
-    def batches(self, entries: NDArray[np.int64]) -> Iterator[tuple[int, int, bool]]:
+    def batches(self, entries: Ints) -> Iterator[tuple[int, int, bool]]:
         """Yield ranges of steps, and whether a range is a single step for several threads."""
         first, total = 0, 0
         for t, size in enumerate(entries.tolist()):
@@ -139,14 +138,14 @@ class Working:
                 self.look()
         return results + [future.result() for future in waiting]
 
-    def each_piece(self, entries: int, function: Callable[..., Any], axes: NDArray[np.int64], *arguments: Any) -> None:
+    def each_piece(self, entries: int, function: Callable[..., Any], axes: Ints, *arguments: Any) -> None:
         """Call a kernel for one range of combinations of the axes after the other."""
         for begin in range(0, entries, _ENTRIES_PER_PIECE):
             self.wait_for(function, axes, begin, min(begin + _ENTRIES_PER_PIECE, entries), *arguments)
 
     def add_products(
-        self, axes: NDArray[np.int64], kept: int, store: NDArray[np.float64], start: NDArray[np.int64],
-        table: NDArray[np.float64],
+        self, axes: Ints, kept: int, store: Floats, start: Ints,
+        table: Floats,
     ) -> None:  # fmt: skip
         """Make a large table: pieces make different parts of it, or, of a small one, each a copy to be added."""
         lengths = axes[:-2, LENGTH].tolist()
@@ -160,7 +159,7 @@ class Working:
             )
             return
 
-        def add_copy(begin: int, end: int) -> NDArray[np.float64]:
+        def add_copy(begin: int, end: int) -> Floats:
             copy = np.zeros(len(table))
             contraction.add_products(axes, begin, end, store, start, copy)
             return copy
@@ -171,7 +170,7 @@ class Working:
             table += copy
 
 
-def layout(program: Program, t: int) -> tuple[NDArray[np.int64], int, float]:
+def layout(program: Program, t: int) -> tuple[Ints, int, float]:
     """Return the axes of a step, how many outside its tile are kept, and how many terms each sum has."""
     place = np.full(len(program.sizes), -1, dtype=np.int64)
     axes, kept = contraction.layout(t, program.sizes, program.scope_start, program.scope, *program.steps, place)
@@ -202,7 +201,7 @@ class Sums:
         Logarithm of the sum of all unnormalised probabilities, and how far it may be off.
     """
 
-    marginals: list[NDArray[np.float64]]
+    marginals: list[Floats]
     relative: float
     absolute: float
     log_partition: float
@@ -219,9 +218,9 @@ class Sums:
 class Shifts:
     """Log-tables less their largest entries, and these."""
 
-    logs: NDArray[np.float64]
-    tops: NDArray[np.float64]
-    spans: NDArray[np.float64]  # the largest finite difference in each table
+    logs: Floats
+    tops: Floats
+    spans: Floats  # the largest finite difference in each table
 
 
 def shifted_tables(tables: FactorTables) -> Shifts:
@@ -262,7 +261,7 @@ def _gamma(units: float) -> float:
     return units * UNIT / (1.0 - units * UNIT) if units * UNIT < 2.0**-20 else math.inf
 
 
-def _finish(program: Program, ledger: _Ledger, shifts: Shifts, number: Callable[[int], NDArray[Any]]) -> Sums:
+def _finish(program: Program, ledger: _Ledger, shifts: Shifts, number: Callable[[int], Array]) -> Sums:
     """Read the marginals and the partition function; `number` returns a table as plain floats."""
     marginals, relative, absolute = [], 0.0, 0.0
     for block in program.reads:
@@ -296,14 +295,14 @@ class Plain:
             self.ledger.least[: program.n_factors] = np.frexp(smallest)[1] - 1
             self.ledger.absolute[: program.n_factors] = np.where(shifts.spans > 700.0, UNDERFLOW, 0.0)
 
-    def _fill(self, factors: NDArray[np.float64]) -> None:
+    def _fill(self, factors: Floats) -> None:
         """Make the store, with the factors and the tables of ones."""
         self.store = np.empty(self.program.length)
         self.store[: len(factors)] = factors
         for block in self.program.ones:
             self.program.table(self.store, block)[...] = 1.0
 
-    def table(self, block: int) -> NDArray[np.float64]:
+    def table(self, block: int) -> Floats:
         """Return a table that was made."""
         return self.program.table(self.store, block)
 
@@ -397,7 +396,7 @@ class Wide:
                 return None
         return _finish(program, ledger, self.shifts, self._number)
 
-    def _number(self, block: int) -> NDArray[np.float64]:
+    def _number(self, block: int) -> Floats:
         """Return a table as plain floats; numbers below the smallest of them become 0."""
         powers = np.maximum(self.program.table(self.powers, block), -5000).astype(np.int32)
         numbers = np.ldexp(self.program.table(self.store, block), powers)

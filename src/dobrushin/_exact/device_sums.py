@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._exact.arithmetic import Plain, Working, layout
 from dobrushin._kernels.contraction import LENGTH, MADE
+from dobrushin._shared.arrays import Floats, Ints
 from dobrushin._shared.device import Function, cupy, launch
 
 _BLOCK = 256
@@ -26,14 +26,14 @@ _FEW_PARTS = 256
 class OnDevice(Plain):
     """`Plain` on the device."""
 
-    def _fill(self, factors: NDArray[np.float64]) -> None:
+    def _fill(self, factors: Floats) -> None:
         cp = cupy()
         self.store = cp.empty(self.program.length, dtype=np.float64)
         self.store[: len(factors)] = cp.asarray(factors)
         for block in self.program.ones:
             self.program.table(self.store, block)[...] = 1.0
 
-    def table(self, block: int) -> NDArray[np.float64]:
+    def table(self, block: int) -> Floats:
         here: Any = self.program.table(self.store, block)
         return np.asarray(here.get())
 
@@ -58,7 +58,7 @@ class OnDevice(Plain):
         working.report(int(program.entries[t]))
         return bool(most > 0.0)
 
-    def _add_products(self, axes: NDArray[np.int64], start: NDArray[np.int64], table: Any, working: Working) -> None:
+    def _add_products(self, axes: Ints, start: Ints, table: Any, working: Working) -> None:
         """Make a table, in several launches if it is large, and in parts of the sums if it is small."""
         cp, entries = cupy(), table.size
         if not len(start):  # a product of nothing
@@ -85,7 +85,7 @@ class OnDevice(Plain):
             _add_parts(out, parts, table)
 
 
-def _order_axes(axes: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+def _order_axes(axes: Ints) -> tuple[Ints, int]:
     """Kept axes in the order of the table, then summed ones, fastest last, without their place in the table."""
     axes = axes[axes[:, LENGTH] > 1]
     kept, summed = axes[axes[:, MADE] > 0], axes[axes[:, MADE] == 0]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._exact.arithmetic import UNIT, Plain, Sums, Wide, Working, layout, no_allowed_state, shifted_tables
 from dobrushin._exact.order import find_order
@@ -22,6 +21,7 @@ from dobrushin._kernels.contraction import take_maxima
 from dobrushin._models.factors import FactorTables, adjacency
 from dobrushin._models.memory import Memory, Slot
 from dobrushin._shared import device
+from dobrushin._shared.arrays import Ints
 from dobrushin._shared.memory import bytes_text
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin.errors import BudgetError
@@ -111,12 +111,7 @@ class SumPlan:
         return self
 
     def run(
-        self,
-        tables: FactorTables,
-        *,
-        working: Working | None = None,
-        limit: float = math.inf,
-        backend: str = "cpu",
+        self, tables: FactorTables, *, working: Working | None = None, limit: float = math.inf, backend: str = "cpu"
     ) -> Sums:
         """Make the sums. The tables must be those of the plan, or have their scopes.
 
@@ -188,7 +183,7 @@ def _program(tables: FactorTables, order: Sequence[int], groups: Sequence[Scope]
 # -- the most likely joint state: the steps of the sums, with maxima of logarithms instead -------
 
 
-def maximise(plan: SumPlan, tables: FactorTables, working: Working) -> tuple[NDArray[np.int64], float]:
+def maximise(plan: SumPlan, tables: FactorTables, working: Working) -> tuple[Ints, float]:
     """Return the digits of a most likely joint state, and how far its log-density can be below the largest one."""
     program = plan.program
     shifts = shifted_tables(tables)

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dobrushin._exact.arithmetic import NoAllowedState
 from dobrushin._models import FactorGraph, Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import Bools, Floats
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError, BudgetError
 
@@ -28,7 +29,7 @@ _ROWS = 2**16
 
 
 @public(name="exact.distribution")
-def distribution(model: Model) -> NDArray[np.float64]:
+def distribution(model: Model) -> Floats:
     """Compute the probability of every joint state, by enumeration.
 
     Parameters
@@ -73,7 +74,7 @@ def distribution(model: Model) -> NDArray[np.float64]:
 
 
 @public(name="exact.influence")
-def influence(model: Model) -> NDArray[np.float64]:
+def influence(model: Model) -> Floats:
     """Compute how far each variable can move the conditional of each other one: the true Dobrushin influence.
 
     Every configuration of a variable's neighbours counts, also those to which the model gives no mass, because a
@@ -126,7 +127,7 @@ def influence(model: Model) -> NDArray[np.float64]:
 
 
 @public(name="exact.law")
-def law(model: Model, scan: Any, initial: Any = "uniform") -> NDArray[np.float64]:
+def law(model: Model, scan: Any, initial: Any = "uniform") -> Floats:
     """Compute the exact law of the state of the Gibbs sampler after a scan.
 
     Parameters
@@ -163,7 +164,7 @@ def law(model: Model, scan: Any, initial: Any = "uniform") -> NDArray[np.float64
     steps = _read_scan(getattr(scan, "scan", scan), model.n_variables)
     graph = model.to_factor_graph()
     sizes = graph.cardinalities.tolist()
-    kernels: dict[int, tuple[NDArray[np.float64], NDArray[np.bool_]]] = {}
+    kernels: dict[int, tuple[Floats, Bools]] = {}
     for q in steps:
         after = np.zeros_like(p)
         for i, probability in q.items():
@@ -236,7 +237,7 @@ def _blanket(graph: FactorGraph, i: int) -> list[int]:
     return sorted({v for scope, _ in graph._form.factors_of(i) for v in scope} - {i})
 
 
-def _local_conditional(graph: FactorGraph, i: int, blanket: list[int]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _local_conditional(graph: FactorGraph, i: int, blanket: list[int]) -> tuple[Floats, Bools]:
     """Return the conditional of i for all configurations of its blanket, and where it is defined (0 elsewhere).
 
     One axis per variable of the blanket; the last axis of the conditional is for i.
@@ -267,7 +268,7 @@ def _read_scan(scan: Any, n: int) -> Iterator[dict[int, float]]:
     return ({int(i): 1.0} for i in order)
 
 
-def _read_initial(model: Model, initial: Any) -> NDArray[np.float64]:
+def _read_initial(model: Model, initial: Any) -> Floats:
     """Return the law of the start as an array of joint probabilities."""
     shape = _shape(model)
     if isinstance(initial, str):

@@ -9,14 +9,13 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
 from dobrushin._exact.arithmetic import Working
 from dobrushin._kernels.orders import CLIQUE, FILL, GIVEN, WEIGHTED_FILL, greedy_order
 from dobrushin._kernels.reorder import reorder
-from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin._shared.arrays import Array, Ints, frozen, prefix_sums
 from dobrushin._shared.call import checked
 from dobrushin._shared.compile import code_for
 from dobrushin.errors import BudgetError
@@ -55,9 +54,7 @@ class Order(NamedTuple):
     bits: float = math.inf  # of the largest, where it is known
 
 
-def find_order(
-    adjacency: tuple[NDArray[Any], NDArray[Any]], sizes: NDArray[np.int64], working: Working, most: float = MOST_ENTRIES
-) -> Order:
+def find_order(adjacency: tuple[Array, Array], sizes: Ints, working: Working, most: float = MOST_ENTRIES) -> Order:
     """Return the best order of many; raise `BudgetError` if none has at most `most` entries.
 
     One order sweeps through the model from end to end (reverse Cuthill-McKee: best on grids). The others take the
@@ -83,8 +80,8 @@ def find_order(
 
 
 def find_region_order(
-    start: NDArray[np.int64], neighbor: NDArray[np.int64], states: NDArray[np.int64], group: NDArray[np.int64],
-    given: NDArray[np.int64], most: float,
+    start: Ints, neighbor: Ints, states: Ints, group: Ints,
+    given: Ints, most: float,
 ) -> Order | None:  # fmt: skip
     """The best order of a few that keep the variables of a group together; None if all have more entries than `most`.
 
@@ -110,17 +107,13 @@ def find_region_order(
     return best
 
 
-def _graph_arguments(
-    start: NDArray[np.int64], indices: NDArray[np.int64], sizes: NDArray[np.int64]
-) -> tuple[NDArray[Any], ...]:
+def _graph_arguments(start: Ints, indices: Ints, sizes: Ints) -> tuple[Array, ...]:
     """A graph as `greedy_order` takes it: neighbours, CSR, weights and numbers of states."""
     weights = np.maximum(1, np.round(8.0 * np.log2(sizes))).astype(np.int64)
     return frozen(start), frozen(indices), frozen(weights), frozen(sizes.astype(np.float64))
 
 
-def _make_order(
-    graph: tuple[NDArray[Any], ...], rule: int, given: NDArray[np.int64], seed: int, most: float, work: int
-) -> Any:
+def _make_order(graph: tuple[Array, ...], rule: int, given: Ints, seed: int, most: float, work: int) -> Any:
     """`greedy_order`, interpreted as long as that takes little work."""
     code = code_for(greedy_order, _LOOK * len(given) ** 2)
     if code is not greedy_order:
@@ -130,9 +123,7 @@ def _make_order(
     return greedy_order(*graph, rule, given, seed, most, work)
 
 
-def _best_run(
-    arguments: tuple[Any, ...], rank: NDArray[np.int64], sweep: NDArray[np.int64], most: float, working: Working
-) -> tuple[NDArray[np.int64], float]:
+def _best_run(arguments: tuple[Any, ...], rank: Ints, sweep: Ints, most: float, working: Working) -> tuple[Ints, float]:
     """Return the best order of some greedy runs, improved piece by piece where its sums take long, and its entries."""
     weights, best, entries, work = arguments[2], sweep, math.inf, 0.0
     rules = (FILL, CLIQUE, WEIGHTED_FILL) if weights.min() < weights.max() else (FILL, CLIQUE)
@@ -152,8 +143,8 @@ def _best_run(
 
 
 def _improved(
-    arguments: tuple[Any, ...], best: NDArray[np.int64], entries: float, most: float, working: Working
-) -> tuple[NDArray[np.int64], float]:
+    arguments: tuple[Any, ...], best: Ints, entries: float, most: float, working: Working
+) -> tuple[Ints, float]:
     """Return the better of two searches after each stage, which do not depend on the number of threads."""
     start, indices, _, sizes = arguments
     work = _FIRST_STAGE
@@ -168,7 +159,7 @@ def _improved(
     return best, entries
 
 
-def refuse_dense(start: NDArray[np.int64], indices: NDArray[np.int64], most: float) -> None:
+def refuse_dense(start: Ints, indices: Ints, most: float) -> None:
     """Refuse a graph with a subgraph whose least degree makes every order exceed the limit on entries.
 
     The first of them to be eliminated forms a clique with all its neighbours, of at least 2 states each.

@@ -14,12 +14,11 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin._shared.arrays import Array, Ints, frozen, prefix_sums
 from dobrushin._shared.call import checked, current_deadline
 
 # A node of a few small tables is one step; otherwise its small tables are multiplied first.
@@ -59,14 +58,14 @@ class Program:
         Variables of the largest node less one.
     """
 
-    sizes: NDArray[np.int64]
-    scope_start: NDArray[np.int64]
-    scope: NDArray[np.int64]
-    offset: NDArray[np.int64]
-    made: NDArray[np.int64]
-    operand_start: NDArray[np.int64]
-    operand: NDArray[np.int64]
-    entries: NDArray[np.int64]
+    sizes: Ints
+    scope_start: Ints
+    scope: Ints
+    offset: Ints
+    made: Ints
+    operand_start: Ints
+    operand: Ints
+    entries: Ints
     n_factors: int
     n_up: int
     roots: list[int]
@@ -76,20 +75,20 @@ class Program:
     ones: list[int]
 
     @property
-    def steps(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def steps(self) -> tuple[Ints, Ints, Ints]:
         """Tables that the steps make, and those that they multiply, as the kernels take them."""
         return self.made, self.operand_start, self.operand
 
-    def table(self, store: NDArray[Any], block: int) -> NDArray[Any]:
+    def table(self, store: Array, block: int) -> Array:
         """Return a table as an array with one axis for each of its variables."""
         shape = self.sizes[self.scope_of(block)]
         return store[self.offset[block] : self.offset[block] + math.prod(shape.tolist())].reshape(shape)
 
-    def operands_of(self, t: int) -> NDArray[np.int64]:
+    def operands_of(self, t: int) -> Ints:
         """Return the tables that a step multiplies."""
         return self.operand[self.operand_start[t] : self.operand_start[t + 1]]
 
-    def scope_of(self, block: int) -> NDArray[np.int64]:
+    def scope_of(self, block: int) -> Ints:
         """Return the variables of a table."""
         return self.scope[self.scope_start[block] : self.scope_start[block + 1]]
 
@@ -329,7 +328,7 @@ def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], 
     )  # fmt: skip
 
 
-def _join(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _join(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
     """Return where lists begin when they stand one after the other, and their entries."""
     current_deadline().check(_STAGE)
     start = prefix_sums(np.fromiter(map(len, lists), np.int64, len(lists)))

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._exact.arithmetic import NoAllowedState, Working
 from dobrushin._exact.engine import plan_in_order
@@ -23,7 +22,7 @@ from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import DivisibleForm, Form
 from dobrushin._models.memory import Memory
 from dobrushin._models.near import Numbering
-from dobrushin._shared.arrays import distinct, frozen, is_among, prefix_sums
+from dobrushin._shared.arrays import Bools, Floats, Ints, distinct, frozen, is_among, prefix_sums
 from dobrushin._shared.call import NO_DEADLINE
 from dobrushin._shared.compile import code_for
 
@@ -33,22 +32,22 @@ class Surroundings:
     """The factors that touch a region: over its variables and their neighbours outside."""
 
     numbering: Numbering  # of all these variables in the model
-    inside: NDArray[np.bool_]
+    inside: Bools
     factors: FactorTables
 
     @property
-    def border(self) -> NDArray[np.int64]:
+    def border(self) -> Ints:
         """Positions of the variables outside."""
         return self.numbering.positions[~self.inside]
 
-    def fix(self, digits: NDArray[np.int64]) -> FactorTables:
+    def fix(self, digits: Ints) -> FactorTables:
         """Return the factors over the region alone, with the variables outside in these states; nothing is rounded."""
         state = np.zeros(len(self.inside), dtype=np.int64)
         state[~self.inside] = digits
         return self.factors.cut(self.inside, state)
 
     @cached_property
-    def extremes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
+    def extremes(self) -> tuple[Ints, Ints, Ints] | None:
         """Return the lowest and the highest boundary states, and which state of each inner variable is the higher one.
 
         For binary variables with pair factors that are attractive after relabelling states; None for other models.
@@ -74,7 +73,7 @@ class Surroundings:
         return 1 - outside, outside, high[self.inside]
 
 
-def pair_signs(tables: NDArray[np.float64]) -> NDArray[np.int64]:
+def pair_signs(tables: Floats) -> Ints:
     """Return whether tables (00, 01, 10, 11) of binary pairs are attractive (+1), repulsive (-1) or neither (0).
 
     The sign of t_00 + t_11 - t_01 - t_10, without rounding. A product of weights that is 0 on both sides is neither.
@@ -90,7 +89,7 @@ def pair_signs(tables: NDArray[np.float64]) -> NDArray[np.int64]:
     return signs.astype(np.int64)
 
 
-def surroundings(form: Form, inside: NDArray[np.int64]) -> Surroundings:
+def surroundings(form: Form, inside: Ints) -> Surroundings:
     """Return the factors that touch the variables at increasing positions; no other factor is read."""
     if isinstance(form, FactorTables) or not isinstance(form, DivisibleForm):
         own, factors = form.tables().touching(inside)
@@ -105,14 +104,12 @@ def surroundings(form: Form, inside: NDArray[np.int64]) -> Surroundings:
 class Law(NamedTuple):
     """The joint law of a group of variables, in C order; a probability p is off by at most `error` p + `loss`."""
 
-    probabilities: NDArray[np.float64]
+    probabilities: Floats
     error: float
     loss: float
 
 
-def sum_region(
-    tables: Sequence[FactorTables], order: Order, group: NDArray[np.int64], memory: Memory
-) -> list[Law] | None:
+def sum_region(tables: Sequence[FactorTables], order: Order, group: Ints, memory: Memory) -> list[Law] | None:
     """Return the law of a group in each of some tables with the same scopes; None if one allows no state."""
     plan = plan_in_order(tables[0], [tuple(group.tolist())], order.variables, memory)
     try:

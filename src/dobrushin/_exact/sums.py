@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._exact.arithmetic import UNIT, NoAllowedState, Working, no_allowed_state, shifted_tables
 from dobrushin._exact.engine import SumPlan, maximise, plan_sums, sum_memory
@@ -20,6 +19,7 @@ from dobrushin._models.forms import ImpossibleEvidence
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import read_evidence
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import Array
 from dobrushin._shared.call import public
 from dobrushin._shared.running import BACKENDS
 from dobrushin._shared.text import card, printable, rounded_up
@@ -65,7 +65,7 @@ class LogPartition(float):
         return cls(value, above.error + below.error + 2.0 * UNIT * abs(value) if value > -math.inf else 0.0)
 
 
-class Marginals(list[NDArray[Any]]):
+class Marginals(list[Array]):
     """Probabilities of the states of each variable, by position: a list of arrays with a bound on their error.
 
     Attributes
@@ -74,7 +74,7 @@ class Marginals(list[NDArray[Any]]):
         No probability is off by more.
     """
 
-    def __init__(self, arrays: Iterable[NDArray[Any]], error: float) -> None:
+    def __init__(self, arrays: Iterable[Array], error: float) -> None:
         super().__init__(arrays)
         self.error = error
 

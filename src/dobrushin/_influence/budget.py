@@ -6,10 +6,9 @@ Costs are counted in elementary operations, about a nanosecond each.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._influence.rows import Wanted
-from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin._shared.arrays import Floats, Ints, frozen, prefix_sums
 from dobrushin._shared.environment import log
 from dobrushin.errors import BudgetError
 
@@ -30,9 +29,7 @@ LEADS = 4096
 UNARIES = 10**7
 
 
-def enumerable(
-    wanted: Wanted, k_own: NDArray[np.int64], k_other: NDArray[np.int64], members: NDArray[np.int64] | int = 0
-) -> tuple[NDArray[np.int64], int]:
+def enumerable(wanted: Wanted, k_own: Ints, k_other: Ints, members: Ints | int = 0) -> tuple[Ints, int]:
     """Return the rows whose neighbourhoods are small enough to enumerate, and the size of the largest table of laws.
 
     `members` is how many neighbours the factors of each row name, if some are named more than once.
@@ -59,9 +56,7 @@ def over_budget(label: object, cost: float, limit: float) -> BudgetError:
     )
 
 
-def split_rows(
-    start: NDArray[np.int64], cost: NDArray[np.float64], cells: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split_rows(start: Ints, cost: Floats, cells: Floats) -> tuple[Ints, Ints]:
     """Indices of the rows that are worth double differences, and of the others.
 
     For each entry, `cost` is what its double differences take, `cells` how many potentials they look at.

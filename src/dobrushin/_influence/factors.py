@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._influence import budget
 from dobrushin._influence.rows import Bounds, Wanted, over_rows, theorem_for
 from dobrushin._kernels import factor_influence as kernels
 from dobrushin._kernels.gap import RANGE, RANGE_COARSE
 from dobrushin._models.factors import FactorTables
-from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.arrays import Array, Floats, Ints, frozen, prefix_sums, row_entries
 
 
 class Packed(NamedTuple):
     """The factors of each row, their members as places in the row's list of neighbours."""
 
-    k_own: NDArray[np.int64]
-    unary_start: NDArray[np.int64]
-    unary: NDArray[np.float64]
-    start: NDArray[np.int64]
-    k_other: NDArray[np.int64]
-    f_start: NDArray[np.int64]
-    m_start: NDArray[np.int64]
-    m_of: NDArray[np.int64]
-    m_stride: NDArray[np.int64]
-    own_stride: NDArray[np.int64]
-    base: NDArray[np.int64]
-    table: NDArray[np.float64]
+    k_own: Ints
+    unary_start: Ints
+    unary: Floats
+    start: Ints
+    k_other: Ints
+    f_start: Ints
+    m_start: Ints
+    m_of: Ints
+    m_stride: Ints
+    own_stride: Ints
+    base: Ints
+    table: Floats
 
 
 @theorem_for(FactorTables)
@@ -61,7 +60,7 @@ def _enumerate_neighbors(packed: Packed, wanted: Wanted, bounds: Bounds) -> Boun
     return bounds
 
 
-def enumerate_rows(rows: NDArray[np.int64], room: int, packed: Packed, bounds: Bounds) -> None:
+def enumerate_rows(rows: Ints, room: int, packed: Packed, bounds: Bounds) -> None:
     """Put exact influences on some rows into the bounds where they are smaller."""
     states = int(packed.k_own[rows].max(initial=0))
     law, defined = np.empty(room), np.empty(room // 2 + 1, dtype=np.bool_)
@@ -86,7 +85,7 @@ def _find_ranges(packed: Packed, bounds: Bounds) -> None:
     find_coarse_ranges(coarse, packed, by_neighbor, RANGE_COARSE, bounds)
 
 
-def _cells(packed: Packed, by_neighbor: tuple[NDArray[Any], ...]) -> NDArray[np.float64]:
+def _cells(packed: Packed, by_neighbor: tuple[Array, ...]) -> Floats:
     """For each entry, how many potentials the factors have that it shares."""
     logs = prefix_sums(np.log(packed.k_other.astype(float))[_entries_of_members(packed)])
     by_start, _, factor = by_neighbor
@@ -94,17 +93,15 @@ def _cells(packed: Packed, by_neighbor: tuple[NDArray[Any], ...]) -> NDArray[np.
     own = np.repeat(packed.k_own, np.diff(packed.start))[entry]
     with np.errstate(over="ignore"):
         sizes = own * np.exp((logs[packed.m_start[1:]] - logs[packed.m_start[:-1]])[factor])
-    cells: NDArray[np.float64] = np.bincount(entry, weights=sizes, minlength=len(packed.k_other)).astype(np.float64)
+    cells: Floats = np.bincount(entry, weights=sizes, minlength=len(packed.k_other)).astype(np.float64)
     return cells
 
 
-def _room_for_values(k_other: NDArray[np.int64]) -> NDArray[np.float64]:
+def _room_for_values(k_other: Ints) -> Floats:
     return np.empty((kernels.VALUES, int(k_other.max(initial=1))))
 
 
-def find_coarse_ranges(
-    rows: NDArray[np.int64], packed: Packed, by_neighbor: tuple[NDArray[Any], ...], name: int, bounds: Bounds
-) -> None:
+def find_coarse_ranges(rows: Ints, packed: Packed, by_neighbor: tuple[Array, ...], name: int, bounds: Bounds) -> None:
     """Fill in the bounds by distances from a centre on some rows."""
     k_own, unary_start, unary, start, k_other, _, *rest = packed
     _, entries = row_entries(start[rows], np.diff(start)[rows])
@@ -116,7 +113,7 @@ def find_coarse_ranges(
     )  # fmt: skip
 
 
-def _by_neighbor(packed: Packed) -> tuple[NDArray[Any], ...]:
+def _by_neighbor(packed: Packed) -> tuple[Array, ...]:
     """The members again, sorted by the neighbour that they are."""
     entry = _entries_of_members(packed)
     factor = np.repeat(np.arange(len(packed.base)), np.diff(packed.m_start))
@@ -125,17 +122,15 @@ def _by_neighbor(packed: Packed) -> tuple[NDArray[Any], ...]:
     return frozen(by_start), frozen(order), frozen(factor[order])
 
 
-def _entries_of_members(packed: Packed) -> NDArray[np.int64]:
+def _entries_of_members(packed: Packed) -> Ints:
     """The entry of its row that each member is."""
     row = np.repeat(np.arange(len(packed.k_own)), np.diff(packed.f_start))
     first = np.repeat(packed.start[row], np.diff(packed.m_start))
-    entries: NDArray[np.int64] = first + packed.m_of
+    entries: Ints = first + packed.m_of
     return entries
 
 
-def pack_factors(
-    form: FactorTables, positions: NDArray[np.int64], start: NDArray[np.int64], columns: NDArray[Any]
-) -> Packed:
+def pack_factors(form: FactorTables, positions: Ints, start: Ints, columns: Array) -> Packed:
     """The factors of some rows, as the kernels take them; single-variable factors are factors here, not unaries."""
     counts = form.factor_start[positions + 1] - form.factor_start[positions]
     f_start, slot = row_entries(form.factor_start[positions], counts)

@@ -11,7 +11,6 @@ from threading import RLock
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._influence.matrix import Influence
 from dobrushin._influence.rows import METHODS, Rows, RowSource, influence_rows
@@ -20,7 +19,7 @@ from dobrushin._models.memory import Slot
 from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model, read_source
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen, row_entries
+from dobrushin._shared.arrays import Array, Ints, frozen, row_entries
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 from dobrushin.typing import InfluenceMethod
@@ -29,9 +28,7 @@ from dobrushin.typing import InfluenceMethod
 class KnownInfluence:
     """The best influence rows of a model, each computed once; rows that evidence does not touch come from `before`."""
 
-    def __init__(
-        self, model: Model, before: KnownInfluence | None = None, kept: NDArray[np.int64] | None = None
-    ) -> None:
+    def __init__(self, model: Model, before: KnownInfluence | None = None, kept: Ints | None = None) -> None:
         self.model = model
         self.n_variables = model.n_variables
         self.labels: Sequence[Hashable] = model.labels
@@ -53,12 +50,12 @@ class KnownInfluence:
         """Bound on how far each conditional law of the model is from the one that was meant."""
         return self.model._error
 
-    def rows(self, positions: NDArray[np.int64]) -> Rows:
+    def rows(self, positions: Ints) -> Rows:
         """The rows at increasing positions."""
         with self._lock:
             return self._rows(positions)
 
-    def _rows(self, positions: NDArray[np.int64]) -> Rows:
+    def _rows(self, positions: Ints) -> Rows:
         if len(positions) == self.n_variables and self._all is None:
             self._all = influence_rows(self.model, positions, "best")
         if self._all is not None:
@@ -77,12 +74,12 @@ class KnownInfluence:
         return Rows(frozen(start), *(frozen(part) for part in parts))
 
     @property
-    def links(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    def links(self) -> tuple[Array, Array] | None:
         """Neighbours of all variables, CSR, where rows take so little time that a few more do not matter: of spins."""
         form = self.model._form
         return form.adjacency if form.is_indexed and form.spins else None
 
-    def _store(self, positions: NDArray[np.int64], rows: Rows) -> None:
+    def _store(self, positions: Ints, rows: Rows) -> None:
         total = self._entries + len(rows.columns)
         for name, part in (("_columns", rows.columns), ("_values", rows.values), ("_theorem", rows.theorem)):
             array = getattr(self, name)
@@ -96,7 +93,7 @@ class KnownInfluence:
         self._entries = total
         self._begin[positions] = first  # last: an interruption anywhere before leaves the rows unknown
 
-    def _inherit(self, positions: NDArray[np.int64]) -> None:
+    def _inherit(self, positions: Ints) -> None:
         """Take over rows of variables with no neighbour in the evidence, as far as they are known."""
         if self._before is None or self._kept is None:
             return
@@ -118,9 +115,7 @@ class KnownInfluence:
 _KNOWN: Slot[KnownInfluence] = Slot("influence")
 
 
-def known_influence(
-    model: Model, before: KnownInfluence | None = None, kept: NDArray[np.int64] | None = None
-) -> KnownInfluence:
+def known_influence(model: Model, before: KnownInfluence | None = None, kept: Ints | None = None) -> KnownInfluence:
     """Return the influence rows of a model that are computed so far, the same object every time.
 
     The model may be new and made by evidence from one whose influence is known; `kept` are its positions there.

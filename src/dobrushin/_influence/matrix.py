@@ -14,7 +14,7 @@ from scipy.sparse import linalg
 from dobrushin._influence.rows import THEOREMS, Rows
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.arrays import Floats, Ints, frozen, prefix_sums, row_entries
 from dobrushin._shared.call import public, watch
 from dobrushin._shared.text import card, counted
 from dobrushin.errors import ArgumentError
@@ -72,7 +72,7 @@ class Influence:
         self._set(array, np.zeros(array.nnz, dtype=np.uint8), np.ones(n), check.read_labels(labels, n), None)
 
     @classmethod
-    def _make(cls, rows: Rows, n: int, labels: Sequence[Hashable], computed: NDArray[np.int64] | None) -> Influence:
+    def _make(cls, rows: Rows, n: int, labels: Sequence[Hashable], computed: Ints | None) -> Influence:
         start, cap = rows.start, rows.cap
         if computed is not None:
             part = Numbering(n, computed)
@@ -85,12 +85,7 @@ class Influence:
         return result
 
     def _set(
-        self,
-        matrix: Any,
-        theorem: NDArray[np.uint8],
-        cap: NDArray[np.float64],
-        labels: Sequence[Hashable],
-        computed: NDArray[np.int64] | None,
+        self, matrix: Any, theorem: NDArray[np.uint8], cap: Floats, labels: Sequence[Hashable], computed: Ints | None
     ) -> None:
         for array in (matrix.data, matrix.indices, matrix.indptr):
             array.setflags(write=False)
@@ -121,12 +116,12 @@ class Influence:
         return 0.0
 
     @property
-    def caps(self) -> NDArray[np.float64]:
+    def caps(self) -> Floats:
         """For each variable, how far all others together can move its conditional law (at most 1)."""
         return self._cap
 
     @property
-    def computed_rows(self) -> NDArray[np.int64] | None:
+    def computed_rows(self) -> Ints | None:
         """Positions of the rows that were computed; None when all were."""
         return self._computed
 
@@ -146,7 +141,7 @@ class Influence:
         places = np.flatnonzero(self._matrix.indices[span] == j)
         return THEOREMS[self._theorem[span][places[0]]] if len(places) else None
 
-    def rows(self, positions: NDArray[np.int64]) -> Rows:
+    def rows(self, positions: Ints) -> Rows:
         """Rows of the bound at increasing positions, for the stages that follow."""
         if self._computed is not None and not (known := np.isin(positions, self._computed)).all():
             label = self._labels[int(positions[int(np.argmin(known))])]

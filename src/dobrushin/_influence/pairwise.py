@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._influence import budget
 from dobrushin._influence.factors import Packed, enumerate_factors, enumerate_rows, find_coarse_ranges
@@ -17,7 +16,7 @@ from dobrushin._models.ising import SpinPairs
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._models.spins import SpinTerms
-from dobrushin._shared.arrays import frozen, row_entries
+from dobrushin._shared.arrays import Floats, Ints, frozen, row_entries
 
 # Potentials of labelled pairs that are written out at a time, for the rows that are enumerated.
 _WRITTEN = 2**18
@@ -26,15 +25,15 @@ _WRITTEN = 2**18
 class _Tables(NamedTuple):
     """Rows and their neighbours' tables, as the kernel of Theorem 4 takes them."""
 
-    k_own: NDArray[np.int64]
-    unary_start: NDArray[np.int64]
-    unary: NDArray[np.float64]
-    start: NDArray[np.int64]
-    k_other: NDArray[np.int64]
-    base: NDArray[np.int64]
-    own_stride: NDArray[np.int64]
-    other_stride: NDArray[np.int64]
-    table: NDArray[np.float64]
+    k_own: Ints
+    unary_start: Ints
+    unary: Floats
+    start: Ints
+    k_other: Ints
+    base: Ints
+    own_stride: Ints
+    other_stride: Ints
+    table: Floats
 
     def packed(self) -> Packed:
         """Write each edge as a factor with one other member, the neighbour of the same number."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dobrushin._kernels.gap import ENUMERATED
 from dobrushin._models import Model
 from dobrushin._models.forms import Form, widen
-from dobrushin._shared.arrays import frozen, row_entries
+from dobrushin._shared.arrays import Array, Floats, Ints, frozen, row_entries
 from dobrushin._shared.compile import in_pieces
 from dobrushin.typing import InfluenceMethod
 
@@ -39,13 +39,13 @@ THEOREMS = (
 class Rows(NamedTuple):
     """Some rows of an influence bound, CSR: columns are positions in the model."""
 
-    start: NDArray[np.int64]
-    columns: NDArray[Any]
-    values: NDArray[np.float64]
+    start: Ints
+    columns: Array
+    values: Floats
     theorem: NDArray[np.uint8]
-    cap: NDArray[np.float64]  # one per row: the most that all other variables together can move it
+    cap: Floats  # one per row: the most that all other variables together can move it
 
-    def take(self, rows: NDArray[np.int64]) -> Rows:
+    def take(self, rows: Ints) -> Rows:
         """Some of the rows, by number."""
         start, entry = row_entries(self.start[rows], self.start[rows + 1] - self.start[rows])
         parts = (self.columns[entry], self.values[entry], self.theorem[entry], self.cap[rows])
@@ -55,17 +55,17 @@ class Rows(NamedTuple):
 class Bounds(NamedTuple):
     """Bounds of some rows; the kernels fill them in."""
 
-    values: NDArray[np.float64]  # one per entry
+    values: Floats  # one per entry
     theorem: NDArray[np.uint8]  # where each of them comes from
-    cap: NDArray[np.float64]  # one per row: the most that all other variables together can move it
+    cap: Floats  # one per row: the most that all other variables together can move it
 
 
 class Wanted(NamedTuple):
     """Rows of an influence bound that are asked for, with the variables that may have an influence, CSR."""
 
-    positions: NDArray[np.int64]
-    start: NDArray[np.int64]
-    columns: NDArray[Any]
+    positions: Ints
+    start: Ints
+    columns: Array
     method: str
     labels: Sequence[Hashable]  # of all variables, for messages
 
@@ -87,7 +87,7 @@ class Wanted(NamedTuple):
         cap = np.where(np.diff(self.start) > 0, 1.0, 0.0)
         return Bounds(np.ones_like(bounds.values), np.full_like(bounds.theorem, ENUMERATED), cap)
 
-    def entries(self, first: NDArray[Any]) -> NDArray[np.int64]:
+    def entries(self, first: Array) -> Ints:
         """Places of the entries of these rows in arrays over all rows, which begin at `first`."""
         return np.arange(self.start[-1]) + np.repeat(first[self.positions] - self.start[:-1], np.diff(self.start))
 
@@ -124,10 +124,10 @@ class RowSource(Protocol):
     @property
     def _lookup(self) -> dict[Hashable, int] | None: ...
 
-    def rows(self, positions: NDArray[np.int64]) -> Rows: ...
+    def rows(self, positions: Ints) -> Rows: ...
 
 
-def influence_rows(model: Model, positions: NDArray[np.int64], method: str) -> Rows:
+def influence_rows(model: Model, positions: Ints, method: str) -> Rows:
     """The rows at `positions` (increasing), by the smallest bound that `method` allows."""
     positions = frozen(positions)
     start, columns = (frozen(part) for part in _neighborhoods(model._form, positions))
@@ -140,7 +140,7 @@ def influence_rows(model: Model, positions: NDArray[np.int64], method: str) -> R
     return Rows(start, columns, *(frozen(part) for part in bounds))
 
 
-def _neighborhoods(form: Form, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def _neighborhoods(form: Form, positions: Ints) -> tuple[Ints, Array]:
     """Neighbours of some variables, one after the other."""
     start, columns = form.adjacency
     first, sizes = start[positions].astype(np.int64), (start[positions + 1] - start[positions]).astype(np.int64)

@@ -8,11 +8,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import UNIT, frozen, in_cache, prefix_sums
+from dobrushin._shared.arrays import UNIT, Array, Bools, Floats, Ints, frozen, in_cache, prefix_sums
 from dobrushin.errors import ArgumentError
 
 
@@ -21,7 +21,7 @@ def is_graph(value: object) -> bool:
     return hasattr(value, "nodes") and hasattr(value, "edges") and hasattr(value, "is_directed")
 
 
-def symmetric(i: NDArray[Any], j: NDArray[Any], weights: NDArray[np.float64], n: int) -> Any:
+def symmetric(i: Array, j: Array, weights: Floats, n: int) -> Any:
     """Symmetric CSR matrix of couplings given once per unordered pair."""
     index = np.int32 if n < 2**31 and 2 * len(i) < 2**31 else np.int64
     rows = np.concatenate([i, j]).astype(index, copy=False)
@@ -30,14 +30,12 @@ def symmetric(i: NDArray[Any], j: NDArray[Any], weights: NDArray[np.float64], n:
     return _freeze(matrix)
 
 
-def restrict_couplings(matrix: Any, kept: NDArray[np.bool_]) -> Any:
+def restrict_couplings(matrix: Any, kept: Bools) -> Any:
     """Return the couplings among some of the variables."""
     return _freeze(matrix[kept][:, kept])
 
 
-def couplings_of_part(
-    row: NDArray[np.int64], column: NDArray[np.int64], values: NDArray[np.float64], inner: NDArray[np.bool_]
-) -> Any:
+def couplings_of_part(row: Ints, column: Ints, values: Floats, inner: Bools) -> Any:
     """Symmetric couplings of a part from the rows of its inner variables.
 
     The couplings of an outer variable to inner ones are known from the rows of the inner ones.
@@ -119,7 +117,7 @@ def read_pairs(
     return Pairs(symmetric(i, j, weights, n), labels, potentials, error)
 
 
-def read_weights(entries: list[tuple[Any, str, Any]], argument: str) -> tuple[NDArray[np.float64], float]:
+def read_weights(entries: list[tuple[Any, str, Any]], argument: str) -> tuple[Floats, float]:
     """Read the last of each entry as a number; bound the sum of the roundings to doubles.
 
     Entries are triples of a key, where the number is given, and the number.
@@ -184,7 +182,7 @@ def by_position(value: Any, labels: Sequence[Hashable], fill: Any, name: str) ->
     return array
 
 
-def read_fields(fields: Any, n: int) -> NDArray[np.float64]:
+def read_fields(fields: Any, n: int) -> Floats:
     """One number per variable, from a number, an array or nothing."""
     array = check.real_array(0.0 if fields is None else fields, "fields")
     if array.ndim and array.shape != (n,):
@@ -243,7 +241,7 @@ def _freeze(matrix: Any) -> Any:
     return matrix
 
 
-def site_values(values: Any, rows: int, cols: int, argument: str) -> NDArray[np.float64]:
+def site_values(values: Any, rows: int, cols: int, argument: str) -> Floats:
     """One number per site, from a number or an array over the grid."""
     array = check.real_array(values, argument)
     if array.ndim and array.shape not in ((rows, cols), (rows * cols,)):
@@ -257,9 +255,7 @@ def site_values(values: Any, rows: int, cols: int, argument: str) -> NDArray[np.
 _MAX_PAIRED_MEMBERS = 4
 
 
-def read_factors(
-    factors: Iterable[tuple[Any, ArrayLike]], sizes: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+def read_factors(factors: Iterable[tuple[Any, ArrayLike]], sizes: Ints) -> tuple[Ints, Ints, Ints, Floats]:
     """Read scopes and tables, each after their starts: all factors together, one by one only to name the wrong one."""
     items = list(factors)
     try:
@@ -282,7 +278,7 @@ def read_factors(
     return prefix_sums(arity), np.array(flat, dtype=np.int64), prefix_sums(size), table
 
 
-def _check_factor(k: int, factor: Any, sizes: NDArray[np.int64]) -> None:
+def _check_factor(k: int, factor: Any, sizes: Ints) -> None:
     """Fail if one factor is wrong."""
     where = f"factor {k}"
     try:
@@ -308,7 +304,7 @@ def _check_factor(k: int, factor: Any, sizes: NDArray[np.int64]) -> None:
         raise ArgumentError("factors", check.LOG_POTENTIAL, array[check.first(~fine)], where)
 
 
-def read_blocks(scopes: Any, tables: Any, sizes: NDArray[np.int64]) -> list[tuple[NDArray[Any], NDArray[np.float64]]]:
+def read_blocks(scopes: Any, tables: Any, sizes: Ints) -> list[tuple[Array, Floats]]:
     """Read blocks of factors of one shape: scopes (F, arity) and flat tables (F, size)."""
     several = isinstance(scopes, list | tuple) and all(isinstance(part, np.ndarray) for part in scopes)
     pairs = (list(scopes), list(tables)) if several else ([scopes], [tables])
@@ -318,7 +314,7 @@ def read_blocks(scopes: Any, tables: Any, sizes: NDArray[np.int64]) -> list[tupl
     return [_read_block(scope, table, sizes) for scope, table in zip(*pairs, strict=True)]
 
 
-def _read_block(scopes: Any, tables: Any, sizes: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
+def _read_block(scopes: Any, tables: Any, sizes: Ints) -> tuple[Array, Floats]:
     scope = np.asarray(scopes)
     if scope.ndim != 2 or (scope.size and scope.dtype.kind not in "iu"):
         raise ArgumentError("scopes", "arrays of positions of shape (F, arity)", scopes)
@@ -334,7 +330,7 @@ def _read_block(scopes: Any, tables: Any, sizes: NDArray[np.int64]) -> tuple[NDA
     return scope, flat
 
 
-def _check_rows(scope: NDArray[Any], table: NDArray[np.float64], sizes: NDArray[Any], at: int) -> None:
+def _check_rows(scope: Array, table: Floats, sizes: Array, at: int) -> None:
     """Fail if one of some factors is wrong; the first of them has number `at`."""
     n = len(sizes)
     if not (fine := (scope >= 0) & (scope < n)).all():
@@ -360,7 +356,7 @@ def _check_rows(scope: NDArray[Any], table: NDArray[np.float64], sizes: NDArray[
         raise ArgumentError("tables", check.LOG_POTENTIAL, table[index], f"index {at + index[0]}")
 
 
-def read_cardinalities(value: ArrayLike, argument: str) -> NDArray[np.int64]:
+def read_cardinalities(value: ArrayLike, argument: str) -> Ints:
     """Read numbers of states, each at least 2."""
     array = np.asarray(value)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):

@@ -17,11 +17,11 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._models.forms import UNIT, log_table, sizes_of
 from dobrushin._models.state_names import Names, StateNames, expected_states, read_state
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import Bools, Floats, Ints
 from dobrushin.errors import ArgumentError, BudgetError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def split_evidence(
         return SplitEvidence(model, evidence, {})
     hard: dict[Hashable, Any] = {}
     soft: dict[Hashable, dict[Any, float]] = {}
-    factors: list[tuple[int, NDArray[np.float64]]] = []
+    factors: list[tuple[int, Floats]] = []
     error = 0.0
     for label, value in evidence.items():
         i = int(check.positions([label], model.labels, model._lookup, "evidence")[0])
@@ -75,7 +75,7 @@ def split_evidence(
     return SplitEvidence(_weigh(model, factors, error) if factors else model, hard, soft)
 
 
-def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any]) -> NDArray[np.float64]:
+def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any]) -> Floats:
     """Read one likelihood for each state of a variable, by its name or number."""
     states, where = model._states_at(i), f"label {model.labels[i]!r}"
     likelihood = np.full(len(states), np.nan)
@@ -92,7 +92,7 @@ def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any]) -> NDArray[
     return likelihood
 
 
-def _log_ratios(likelihood: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+def _log_ratios(likelihood: Floats) -> tuple[Floats, float]:
     """Return the logarithms of likelihoods over the largest one, and a bound on their error."""
     ratio = likelihood / likelihood.max()
     is_lost = (likelihood > 0) & (ratio < _SMALLEST_RATIO)
@@ -104,7 +104,7 @@ def _log_ratios(likelihood: NDArray[np.float64]) -> tuple[NDArray[np.float64], f
     return logs, error
 
 
-def _weigh(model: Model, factors: list[tuple[int, NDArray[np.float64]]], error: float) -> Model:
+def _weigh(model: Model, factors: list[tuple[int, Floats]], error: float) -> Model:
     """Return the model with more factors of single variables; spins keep their names -1 and +1."""
     from dobrushin._models.factors import FactorTables
 
@@ -139,7 +139,7 @@ def merge(model: Model, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
         for v, after in zip(group[-2::-1], group[:0:-1], strict=True):
             stride[v] = stride[after] * graph.cardinalities[after]
 
-    tables: dict[tuple[int, ...], NDArray[np.float64]] = {}
+    tables: dict[tuple[int, ...], Floats] = {}
     sizes: dict[tuple[int, ...], float] = {}  # the largest potentials that were added up
     error = 0.0
     largest = sizes_of(graph._form.table, graph._form.table_start)
@@ -171,10 +171,10 @@ def merge(model: Model, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
     return merged._name_states(StateNames(own=tuple(joint_names)))
 
 
-def _read_groups(model: Model, groups: Iterable[Iterable[Hashable]]) -> list[NDArray[np.int64]]:
+def _read_groups(model: Model, groups: Iterable[Iterable[Hashable]]) -> list[Ints]:
     """Read the members of every joint variable, singles included, ordered by their first member."""
     taken = np.zeros(model.n_variables, dtype=bool)
-    first_of: dict[int, NDArray[np.int64]] = {}
+    first_of: dict[int, Ints] = {}
     if not check.is_several(groups):
         raise ArgumentError("groups", "a list of lists of labels", groups)
     for k, group in enumerate(groups):
@@ -207,13 +207,13 @@ class Summed(NamedTuple):
         Factors that were dropped, each with the axis over which it was summed.
     """
 
-    variables: NDArray[np.bool_]
-    factors: NDArray[np.bool_]
+    variables: Bools
+    factors: Bools
     error: float
     sums: list[tuple[int, int]]
 
 
-def sum_out(form: FactorTables, wanted: NDArray[np.bool_]) -> Summed:
+def sum_out(form: FactorTables, wanted: Bools) -> Summed:
     """Drop variables that are not wanted and in one factor or none, as long as the sums are constant.
 
     Each sum is within a factor of e^(±error) of a constant, and all terms are non-negative: so is, in the end, their
@@ -246,7 +246,7 @@ def sum_out(form: FactorTables, wanted: NDArray[np.bool_]) -> Summed:
     return Summed(variables, factors, error, sums)
 
 
-def sum_variation(log_table: NDArray[np.float64], axis: int) -> float:
+def sum_variation(log_table: Floats, axis: int) -> float:
     """Bound how much the logarithm of the sum over an axis varies with the other axes; inf if the sum varies.
 
     The largest term is 1, so that sums that are about equal are 1 or more. A sum of k terms is then good to
@@ -262,14 +262,14 @@ def sum_variation(log_table: NDArray[np.float64], axis: int) -> float:
     return (most - least) / least + (log_table.shape[axis] + 16) * 2.0**-51
 
 
-def log_sum(log_table: NDArray[np.float64], axis: int) -> float:
+def log_sum(log_table: Floats, axis: int) -> float:
     """Return the logarithm of the sum over an axis where it is about constant; `sum_variation` bounds its error."""
     top = float(log_table.max())
     first = np.moveaxis(log_table, axis, -1).reshape(-1, log_table.shape[axis])[0]
     return top + math.log(float(np.exp(first - top).sum()))
 
 
-def sums_to_one(sums: NDArray[np.float64], states: Any) -> NDArray[np.bool_]:
+def sums_to_one(sums: Floats, states: Any) -> Bools:
     """Return which sums of probabilities over `states` states are 1 up to rounding.
 
     Published tables are rounded, to two digits at worst: 0.33 three times sums to 0.99.

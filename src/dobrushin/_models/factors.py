@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from dobrushin._kernels.contraction import cut_tables
@@ -25,7 +25,7 @@ from dobrushin._models.forms import (
 )
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import distinct, frozen, prefix_sums, row_entries
+from dobrushin._shared.arrays import Array, Bools, Floats, Ints, distinct, frozen, prefix_sums, row_entries
 from dobrushin._shared.call import public
 from dobrushin._shared.compile import code_for
 from dobrushin.errors import ArgumentError
@@ -127,7 +127,7 @@ class FactorGraph(Model):
         return self._form.n_factors
 
     @public()
-    def factor(self, k: int) -> tuple[tuple[int, ...], NDArray[np.float64]]:
+    def factor(self, k: int) -> tuple[tuple[int, ...], Floats]:
         """Scope (positions) and log-table of factor `k`."""
         if not 0 <= k < self.n_factors:
             raise ArgumentError("k", f"from 0 to {self.n_factors - 1}", k)
@@ -145,15 +145,15 @@ class ScopedForm(DivisibleForm):
     factor_of[factor_start[i] : factor_start[i + 1]].
     """
 
-    scope_start: NDArray[np.int64]
-    scope: NDArray[np.int64]
+    scope_start: Ints
+    scope: Ints
 
     @property
     def n_factors(self) -> int:
         """Number of factors."""
         return len(self.scope_start) - 1
 
-    def scope_of(self, k: int) -> NDArray[np.int64]:
+    def scope_of(self, k: int) -> Ints:
         """Positions of the variables of factor `k`."""
         return self.scope[self.scope_start[k] : self.scope_start[k + 1]]
 
@@ -164,40 +164,40 @@ class ScopedForm(DivisibleForm):
     # Indices by variable are made when they are first asked for.
 
     @cached_property
-    def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
+    def adjacency(self) -> tuple[Array, Array]:
         return adjacency(self.scope_start, self.scope, self.n_variables)
 
     @cached_property
-    def _by_variable(self) -> NDArray[np.int64]:
+    def _by_variable(self) -> Ints:
         """The entries of all scopes, sorted by variable."""
         return np.argsort(self.scope, kind="stable")
 
     @cached_property
-    def factor_start(self) -> NDArray[np.int64]:
+    def factor_start(self) -> Ints:
         return frozen(prefix_sums(np.bincount(self.scope, minlength=self.n_variables)))
 
     @cached_property
-    def factor_of(self) -> NDArray[np.int64]:
+    def factor_of(self) -> Ints:
         return frozen(np.repeat(np.arange(self.n_factors), np.diff(self.scope_start))[self._by_variable])
 
-    def _factors_at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _factors_at(self, positions: Ints) -> tuple[Ints, Ints]:
         """Return where the factors of each of some variables begin, and their numbers."""
         first = self.factor_start[positions]
         start, slot = row_entries(first, self.factor_start[positions + 1] - first)
         return start, self.factor_of[slot]
 
-    def _scopes_of(self, factors: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _scopes_of(self, factors: Ints) -> tuple[Ints, Ints]:
         """Return where the scopes of some factors begin, and the positions in them."""
         first = self.scope_start[factors]
         start, members = row_entries(first, self.scope_start[factors + 1] - first)
         return start, self.scope[members]
 
-    def degrees_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def degrees_at(self, positions: Ints) -> Ints:
         start, factors = self._factors_at(positions)
         others = prefix_sums(self.scope_start[factors + 1] - self.scope_start[factors] - 1)
         return others[start[1:]] - others[start[:-1]]
 
-    def neighbors_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def neighbors_at(self, positions: Ints) -> Ints:
         return self._scopes_of(np.unique(self._factors_at(positions)[1]))[1]
 
 
@@ -217,29 +217,22 @@ class FactorTables(ScopedForm):
     """
 
     family = FactorGraph
-    sizes: NDArray[np.int64]
+    sizes: Ints
     stored_as = "FactorGraph"
     stored_arrays: ClassVar = {"cardinalities": WHOLE, "arity": WHOLE, "scope": WHOLE, "tables": FLOAT}
 
-    def __init__(
-        self,
-        cardinalities: NDArray[np.int64],
-        scope_start: NDArray[np.int64],
-        scope: NDArray[np.int64],
-        table_start: NDArray[np.int64],
-        table: NDArray[np.float64],
-    ) -> None:
+    def __init__(self, cardinalities: Ints, scope_start: Ints, scope: Ints, table_start: Ints, table: Floats) -> None:
         check.log_potential(table, "factors")
         self._set(cardinalities, scope_start, scope, table_start, table)
 
-    def _set(self, cardinalities: NDArray[np.int64], *arrays: NDArray[Any]) -> None:
+    def _set(self, cardinalities: Ints, *arrays: Array) -> None:
         """Set the arrays without a look at the potentials."""
         self.n_variables = require_variables(len(cardinalities), "cardinalities")
         self.sizes = frozen(cardinalities)
         self.scope_start, self.scope, self.table_start, self.table = (frozen(array) for array in arrays)
 
     @cached_property
-    def stride(self) -> NDArray[np.int64]:
+    def stride(self) -> Ints:
         """Strides of C-ordered tables: within each scope, the product of the sizes that follow."""
         sizes, start = self.sizes[self.scope], self.scope_start
         strides, arity = np.ones(len(sizes), dtype=np.int64), np.diff(start)
@@ -249,16 +242,14 @@ class FactorTables(ScopedForm):
         return frozen(strides)
 
     @cached_property
-    def factor_stride(self) -> NDArray[np.int64]:
+    def factor_stride(self) -> Ints:
         return frozen(self.stride[self._by_variable])
 
     @classmethod
-    def from_blocks(
-        cls, cardinalities: NDArray[np.int64], blocks: list[tuple[NDArray[Any], NDArray[np.float64]]]
-    ) -> FactorTables:
+    def from_blocks(cls, cardinalities: Ints, blocks: list[tuple[Array, Floats]]) -> FactorTables:
         """Join blocks of factors of one shape, known to be right: scopes (F, arity) and flat tables (F, size)."""
 
-        def join(which: int, dtype: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        def join(which: int, dtype: Any) -> tuple[Ints, Array]:
             parts = [block[which] for block in blocks]
             start, at = np.zeros(1 + sum(len(part) for part in parts), dtype=np.int64), 0
             for rows, size in (part.shape for part in parts):
@@ -276,13 +267,13 @@ class FactorTables(ScopedForm):
     def counts(self) -> dict[str, int]:
         return {"factors": self.n_factors}
 
-    def factor(self, k: int) -> tuple[tuple[int, ...], NDArray[np.float64]]:
+    def factor(self, k: int) -> tuple[tuple[int, ...], Floats]:
         """Scope and log-table of factor `k`."""
         scope = self.scope_of(k)
         table = self.table[self.table_start[k] : self.table_start[k + 1]]
         return tuple(scope.tolist()), table.reshape(self.sizes[scope])
 
-    def factors_of(self, i: int) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
+    def factors_of(self, i: int) -> list[tuple[tuple[int, ...], Floats]]:
         """Scopes and log-tables of the factors of variable `i`."""
         return [self.factor(k) for k in self.factor_of[self.factor_start[i] : self.factor_start[i + 1]].tolist()]
 
@@ -291,11 +282,11 @@ class FactorTables(ScopedForm):
         return bool(np.isneginf(self.table).any())
 
     @cached_property
-    def extremes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def extremes(self) -> tuple[Floats, Floats]:
         """The smallest and the largest finite entry of each factor; 0 for a factor without finite entries."""
         return finite_extremes(self.table, self.table_start)
 
-    def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def favourites(self, positions: Ints) -> Ints:
         digits = np.zeros(len(positions), dtype=np.int64)
         for place, i in enumerate(positions.tolist()):
             total = np.zeros(int(self.sizes[i]))
@@ -311,7 +302,7 @@ class FactorTables(ScopedForm):
     def wider(self) -> None:
         return None
 
-    def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_density(self, states: Ints) -> Floats:
         if not self.n_factors:
             return np.zeros(len(states))
         cell = np.zeros((len(states), len(self.scope) + 1), dtype=np.int64)
@@ -320,7 +311,7 @@ class FactorTables(ScopedForm):
         offset = cell[:, self.scope_start[1:]] - cell[:, self.scope_start[:-1]]
         return self.table[self.table_start[:-1] + offset].sum(axis=1)
 
-    def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_weights(self, i: int, states: Ints) -> Floats:
         total = np.zeros((*states.shape[:-1], int(self.sizes[i])))
         for scope, table in self.factors_of(i):
             axis = scope.index(i)
@@ -328,7 +319,7 @@ class FactorTables(ScopedForm):
             total += np.moveaxis(table, axis, -1)[others]
         return total
 
-    def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> FactorTables:
+    def condition(self, fixed: Bools, state: Ints) -> FactorTables:
         rest = self.cut(~fixed, state)
         before, after = np.diff(self.scope_start), np.diff(rest.scope_start)
         cut = np.flatnonzero(after < before)
@@ -342,7 +333,7 @@ class FactorTables(ScopedForm):
         kept = np.flatnonzero((after > 0) | (before == 0))
         return rest._take(np.arange(rest.n_variables), kept).off_by(self.error)  # nothing is added
 
-    def cut(self, free: NDArray[np.bool_], state: NDArray[np.int64]) -> FactorTables:
+    def cut(self, free: Bools, state: Ints) -> FactorTables:
         """Return all factors over the free variables, with the others in these states; nothing is rounded."""
         is_free, some = free[self.scope], np.diff(self.scope_start) > 0
         sizes = np.ones(self.n_factors, dtype=np.int64)
@@ -356,18 +347,18 @@ class FactorTables(ScopedForm):
         form._set(self.sizes[free], prefix_sums(is_free)[self.scope_start], scope, start, self.table[entries])
         return form
 
-    def touching(self, inside: NDArray[np.int64]) -> tuple[NDArray[np.int64], FactorTables]:
+    def touching(self, inside: Ints) -> tuple[Ints, FactorTables]:
         """Return the factors of some variables, by numbers of variables and of entries; and their variables."""
         chosen = np.unique(self._factors_at(inside)[1])
         chosen = chosen[np.lexsort((np.diff(self.table_start)[chosen], np.diff(self.scope_start)[chosen]))]
         own = distinct(np.concatenate([inside, self._scopes_of(chosen)[1]]), self.n_variables)
         return own, self._take(own, chosen)
 
-    def restrict(self, variables: NDArray[np.bool_]) -> FactorTables:
+    def restrict(self, variables: Bools) -> FactorTables:
         members = np.append(variables[self.scope], True)[self.scope_start[:-1]]
         return self._select(variables, members | (np.diff(self.scope_start) == 0))
 
-    def sum_out(self, wanted: NDArray[np.bool_]) -> tuple[FactorTables, NDArray[np.bool_]]:
+    def sum_out(self, wanted: Bools) -> tuple[FactorTables, Bools]:
         rest = sum_out(self, wanted)
         return self._select(rest.variables, rest.factors).off_by(rest.error), rest.variables
 
@@ -394,11 +385,11 @@ class FactorTables(ScopedForm):
     def _variations(self) -> dict[tuple[int, int], float]:
         return {}
 
-    def _select(self, variables: NDArray[np.bool_], factors: NDArray[np.bool_]) -> FactorTables:
+    def _select(self, variables: Bools, factors: Bools) -> FactorTables:
         """Some variables and some factors, which have no other variables."""
         return self._take(np.flatnonzero(variables), np.flatnonzero(factors)).off_by(self.error)
 
-    def _take(self, inside: NDArray[np.int64], factors: NDArray[np.int64]) -> FactorTables:
+    def _take(self, inside: Ints, factors: Ints) -> FactorTables:
         """Return some factors over the variables at increasing positions."""
         scope_start, members = self._scopes_of(factors)
         first = self.table_start[factors]
@@ -406,11 +397,11 @@ class FactorTables(ScopedForm):
         sizes = np.asarray(self.sizes[inside])
         return FactorTables(sizes, scope_start, own_numbers(inside, members), table_start, self.table[cells])
 
-    def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> FactorTables:
+    def part(self, inside: Ints, inner: Bools) -> FactorTables:
         # Not the factors of other variables: one of them may have very many.
         return self._take(inside, np.unique(self._factors_at(inside[inner])[1]))
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         shape = {"arity": np.diff(self.scope_start), "scope": self.scope, "cardinalities": self.sizes}
         return {**shape, "tables": self.table}
 
@@ -425,7 +416,7 @@ class FactorTables(ScopedForm):
         return cls(sizes, start, arrays["scope"], prefix_sums(area).astype(np.int64), table)
 
 
-def finite_extremes(table: NDArray[np.float64], start: NDArray[np.int64]) -> tuple[NDArray[np.float64], Any]:
+def finite_extremes(table: Floats, start: Ints) -> tuple[Floats, Any]:
     """Return the smallest and the largest finite entry of each table; 0 for a table without finite entries."""
     if len(start) == 1:
         return np.zeros(0), np.zeros(0)
@@ -436,7 +427,7 @@ def finite_extremes(table: NDArray[np.float64], start: NDArray[np.int64]) -> tup
     return np.where(none, 0.0, least), np.where(none, 0.0, largest)
 
 
-def adjacency(scope_start: NDArray[np.int64], scope: NDArray[np.int64], n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def adjacency(scope_start: Ints, scope: Ints, n: int) -> tuple[Array, Array]:
     """Which variables occur together in some scope: CSR row starts and sorted columns."""
     ones = np.ones(len(scope), dtype=np.int32)
     member = sparse.csr_array((ones, scope, scope_start), shape=(len(scope_start) - 1, n))

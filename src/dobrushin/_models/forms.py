@@ -20,7 +20,7 @@ from scipy.sparse import csgraph
 from dobrushin._models.couplings import symmetric
 from dobrushin._models.memory import Memory, held_bytes, lasting
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import UNIT, prefix_sums, row_entries
+from dobrushin._shared.arrays import UNIT, Array, Bools, Floats, Ints, prefix_sums, row_entries
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Variables:
     """
 
     n_variables: int
-    sizes: int | NDArray[np.int64]
+    sizes: int | Ints
     spins: bool = False
     error: float = 0.0
 
@@ -63,7 +63,7 @@ class Variables:
         return lasting(self)
 
     @property
-    def cardinalities(self) -> NDArray[np.int64]:
+    def cardinalities(self) -> Ints:
         """Number of states of each variable."""
         return np.broadcast_to(np.int64(self.sizes), self.n_variables)
 
@@ -78,21 +78,21 @@ class Parts(Variables, ABC):
     first_radius: ClassVar[int] = 8  # radius of the first ball around targets, in edges
 
     @abstractmethod
-    def degrees_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def degrees_at(self, positions: Ints) -> Ints:
         """Bound the number of neighbours of some variables: neighbours of several terms may count several times."""
 
     @abstractmethod
-    def neighbors_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def neighbors_at(self, positions: Ints) -> Ints:
         """Neighbours of some variables, unordered, perhaps repeated; the variables themselves may be among them."""
 
     @abstractmethod
-    def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> Form:
+    def part(self, inside: Ints, inner: Bools) -> Form:
         """Make the form of some variables at increasing positions: all terms of the inner ones.
 
         All neighbours of inner variables are inside. Terms of the others do not matter: they are never updated.
         """
 
-    def is_forbidden(self, positions: NDArray[np.int64], digits: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def is_forbidden(self, positions: Ints, digits: Ints) -> Bools:
         """Return which variables may not have these digits by their unary potentials."""
         del digits
         return np.zeros(len(positions), dtype=np.bool_)
@@ -121,7 +121,7 @@ class Form(Variables, ABC):
 
     @property
     @abstractmethod
-    def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
+    def adjacency(self) -> tuple[Array, Array]:
         """Neighbours of all variables, CSR: row starts and sorted column positions."""
 
     @property
@@ -135,7 +135,7 @@ class Form(Variables, ABC):
         return False
 
     @abstractmethod
-    def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def favourites(self, positions: Ints) -> Ints:
         """Return the most likely digit of each of some variables by its unary potentials alone."""
 
     # -- wider forms -----------------------------------------------------------------------
@@ -161,17 +161,17 @@ class Form(Variables, ABC):
         return 3 * self.n_variables
 
     @abstractmethod
-    def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_density(self, states: Ints) -> Floats:
         """Logarithm of the unnormalised probability of each row of a matrix of states."""
 
     @abstractmethod
-    def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_weights(self, i: int, states: Ints) -> Floats:
         """Log-weights of the states of variable `i`, up to a constant: shape (..., cardinality)."""
 
     # -- evidence and components -----------------------------------------------------------
 
     @abstractmethod
-    def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> Form:
+    def condition(self, fixed: Bools, state: Ints) -> Form:
         """Fix some variables and return the form of the others, whose error includes the rounding.
 
         Raises
@@ -180,7 +180,7 @@ class Form(Variables, ABC):
             If the fixed states have probability zero by a single term.
         """
 
-    def _around(self, fixed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _around(self, fixed: Bools) -> Bools:
         """Mask of the variables that are fixed or have a fixed neighbour."""
         start, neighbor = self.adjacency
         _, entry = row_entries(start[:-1][fixed].astype(np.int64), np.diff(start)[fixed].astype(np.int64))
@@ -195,11 +195,11 @@ class Form(Variables, ABC):
         graph = sparse.csr_array((links, neighbor, start), shape=(self.n_variables, self.n_variables))
         return np.asarray(csgraph.connected_components(graph, directed=False)[1])
 
-    def restrict(self, variables: NDArray[np.bool_]) -> Form:
+    def restrict(self, variables: Bools) -> Form:
         """Return the form of some of the components: variables that share no term with the others."""
         return self.condition(~variables, np.where(variables, 0, 1))  # in which state they are fixed does not matter
 
-    def sum_out(self, wanted: NDArray[np.bool_]) -> tuple[Form, NDArray[np.bool_]]:
+    def sum_out(self, wanted: Bools) -> tuple[Form, Bools]:
         """Sum out unwanted variables whose sum does not depend on the others.
 
         Returns
@@ -227,7 +227,7 @@ class Form(Variables, ABC):
     optional_arrays: ClassVar[dict[str, Any]] = {}
 
     @abstractmethod
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         """Arrays of one axis that hold the form, in the order of the file."""
 
     @classmethod
@@ -245,18 +245,18 @@ class DivisibleForm(Form, Parts):
         """None where states are forbidden: a part does not show whether the whole has an allowed state."""
         return None if self.has_zeros else self
 
-    def degrees_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def degrees_at(self, positions: Ints) -> Ints:
         start = self.adjacency[0]
         return (start[positions + 1] - start[positions]).astype(np.int64)
 
-    def _entries_at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _entries_at(self, positions: Ints) -> tuple[Ints, Ints]:
         """Where the row of each of some variables begins, and which entries of the adjacency the rows hold."""
         return row_entries(self.adjacency[0][positions].astype(np.int64), self.degrees_at(positions))
 
-    def neighbors_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def neighbors_at(self, positions: Ints) -> Ints:
         return self.adjacency[1][self._entries_at(positions)[1]].astype(np.int64)
 
-    def restrict(self, variables: NDArray[np.bool_]) -> Form:
+    def restrict(self, variables: Bools) -> Form:
         positions = np.flatnonzero(variables)
         return self.part(positions, np.ones(len(positions), dtype=np.bool_)).off_by(self.error)
 
@@ -269,9 +269,7 @@ class ImpossibleEvidence(Exception):
         super().__init__(position, got, requirement)
 
 
-def log_table(
-    weights: NDArray[np.float64], units: float = 0.0, start: NDArray[np.int64] | None = None
-) -> tuple[NDArray[np.float64], float]:
+def log_table(weights: Floats, units: float = 0.0, start: Ints | None = None) -> tuple[Floats, float]:
     """Return the logarithms of a table of weights, and a bound on the error of a log-density that contains them.
 
     Every reader and constructor that takes logarithms does so here, and hands the error to `Form.off_by`. NumPy's
@@ -297,13 +295,13 @@ def log_table(
     return logs, error
 
 
-def sizes_of(potentials: NDArray[np.float64], start: NDArray[np.int64]) -> NDArray[np.float64]:
+def sizes_of(potentials: Floats, start: Ints) -> Floats:
     """Return the largest size of a finite potential in each block of a flat array; none of the blocks is empty."""
     sizes = np.where(potentials > -np.inf, np.abs(potentials), 0.0)
     return np.maximum.reduceat(sizes, start[:-1]) if len(start) > 1 else sizes[:0]
 
 
-def sums_of(sizes: NDArray[np.float64]) -> float:
+def sums_of(sizes: Floats) -> float:
     """Bound the rounding when terms of these sizes are added up in any order.
 
     Evidence turns terms of several variables into terms of fewer, which are added up. A sum of k numbers is off by at
@@ -312,18 +310,18 @@ def sums_of(sizes: NDArray[np.float64]) -> float:
     return float(2.0 * UNIT * (len(sizes) + 2) * sizes.sum())
 
 
-def rounding_of(potentials: NDArray[np.float64], units: float) -> float:
+def rounding_of(potentials: Floats, units: float) -> float:
     """Bound the error of a log-density whose potentials have a relative error of `units` times 2^-53."""
     return float(units * (UNIT * np.abs(potentials).sum() * (1.0 + 2.0**-20) + 2.0**-1074 * potentials.size))
 
 
-def require_possible(log_potentials: NDArray[np.float64], positions: NDArray[Any]) -> None:
+def require_possible(log_potentials: Floats, positions: Array) -> None:
     """Raise `ImpossibleEvidence` about the first position whose log-potential is -inf."""
     if (forbidden := np.isneginf(log_potentials)).any():
         raise ImpossibleEvidence(positions[int(np.argmax(forbidden))], "a forbidden state")
 
 
-def require_finite_sums(values: NDArray[np.float64], positions: NDArray[Any]) -> None:
+def require_finite_sums(values: Floats, positions: Array) -> None:
     """Raise `ImpossibleEvidence` about the first sum of potentials that is too large; one row for each position."""
     if not (ok := check.is_log_potential(values)).all():
         index = check.first(~ok)
@@ -331,7 +329,7 @@ def require_finite_sums(values: NDArray[np.float64], positions: NDArray[Any]) ->
         raise ImpossibleEvidence(positions[index[0]], repr(float(values[index])), requirement)
 
 
-def own_numbers(inside: NDArray[np.int64], positions: NDArray[Any]) -> NDArray[Any]:
+def own_numbers(inside: Ints, positions: Array) -> Array:
     """Return the numbers of some variables in the part that has the variables at the increasing positions `inside`."""
     if not len(inside) or inside[-1] == len(inside) - 1:
         return positions
@@ -383,20 +381,20 @@ class CheckedArrays:
 
     def __init__(
         self,
-        arrays: dict[str, NDArray[Any]],
+        arrays: dict[str, Array],
         error: Callable[[str, str], Exception],
         require_memory: Callable[[float, str], None],
     ) -> None:
         self._arrays, self.error, self.require_memory = arrays, error, require_memory
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> Array:
         return self._arrays[name]
 
-    def get(self, name: str) -> NDArray[Any] | None:
+    def get(self, name: str) -> Array | None:
         """An array that may be missing."""
         return self._arrays.get(name)
 
-    def require(self, ok: Any, expected: str, instead: NDArray[Any] | str) -> None:
+    def require(self, ok: Any, expected: str, instead: Array | str) -> None:
         """Raise unless `ok` holds everywhere; `instead` is a text, or an array with a value for each entry of `ok`."""
         if not np.all(ok):
             if isinstance(instead, str):
@@ -408,13 +406,13 @@ class CheckedArrays:
         """Fail if a model would have no variables."""
         self.require(n >= 1, "one or more variables", "none")
 
-    def finite(self, name: str) -> NDArray[np.float64]:
+    def finite(self, name: str) -> Floats:
         """Finite numbers."""
         array = self[name]
         self.require(np.abs(array) <= check.LARGEST, f"{name} that are {check.FINITE}", array)
         return array
 
-    def logs(self, name: str, sizes: NDArray[Any]) -> NDArray[np.float64]:
+    def logs(self, name: str, sizes: Array) -> Floats:
         """Log-potentials, as many as the sum of these sizes."""
         array, count = self[name], sizes.sum(dtype=np.float64)
         self.require(len(array) == count, f"{count:.17g} numbers in {name}", f"{len(array)}")
@@ -432,7 +430,7 @@ class CheckedArrays:
         self.require(weights != 0, "couplings other than 0", weights)
         return symmetric(i, j, weights, n)
 
-    def cardinalities(self) -> NDArray[np.int64]:
+    def cardinalities(self) -> Ints:
         """Numbers of states."""
         sizes = self["cardinalities"]
         self.require_variables(len(sizes))
@@ -440,7 +438,7 @@ class CheckedArrays:
         self.require_memory(8.0 * sizes.sum(dtype=np.float64), "states")
         return sizes
 
-    def scopes(self, n: int, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def scopes(self, n: int, least: int) -> tuple[Ints, Ints]:
         """Starts of the scopes, each of `least` or more different positions; and these positions in order."""
         arity, scope = self["arity"], self["scope"]
         self.require(arity >= least, f"scopes of {least} or more variables", arity)

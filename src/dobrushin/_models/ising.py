@@ -6,7 +6,6 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._models.couplings import (
     couplings_of_part,
@@ -29,6 +28,7 @@ from dobrushin._models.forms import (
 )
 from dobrushin._models.model import Model
 from dobrushin._models.spins import SpinForm, SpinTerms
+from dobrushin._shared.arrays import Array, Bools, Floats, Ints
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 
@@ -146,7 +146,7 @@ class Ising(Model):
         return self._form.couplings
 
     @property
-    def fields(self) -> NDArray[np.float64]:
+    def fields(self) -> Floats:
         """Fields theta_i."""
         return self._form.fields
 
@@ -168,10 +168,10 @@ class CoupledForm(DivisibleForm):
         self.couplings = couplings
 
     @property
-    def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
+    def adjacency(self) -> tuple[Array, Array]:
         return self.couplings.indptr, self.couplings.indices
 
-    def pairs(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]:
+    def pairs(self) -> tuple[Array, Array, Floats]:
         """Both ends of each pair, the smaller position first, and the couplings."""
         matrix = self.couplings
         first = np.repeat(np.arange(self.n_variables, dtype=matrix.indices.dtype), np.diff(matrix.indptr))
@@ -179,19 +179,19 @@ class CoupledForm(DivisibleForm):
         return first[upper], matrix.indices[upper], matrix.data[upper]
 
     @abstractmethod
-    def _replace(self, couplings: Any, kept: NDArray[np.int64]) -> Form:
+    def _replace(self, couplings: Any, kept: Ints) -> Form:
         """Return the form of some variables, with these couplings and their own potentials."""
 
     def parts(self) -> Parts:
         return self
 
-    def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> Form:
+    def part(self, inside: Ints, inner: Bools) -> Form:
         start, entry = self._entries_at(inside[inner])
         row = np.repeat(np.flatnonzero(inner), np.diff(start))
         column = np.searchsorted(inside, self.couplings.indices[entry])
         return self._replace(couplings_of_part(row, column, self.couplings.data[entry], inner), inside)
 
-    def restrict(self, variables: NDArray[np.bool_]) -> Form:
+    def restrict(self, variables: Bools) -> Form:
         rest = self._replace(restrict_couplings(self.couplings, variables), np.flatnonzero(variables))
         return rest.off_by(self.error)
 
@@ -222,17 +222,17 @@ class SpinPairs(CoupledForm, SpinForm):
         blocks = [self.field_tables(), (np.stack([i, j], axis=1), tables)]
         return FactorTables.from_blocks(self.cardinalities, blocks).off_by(self.error)
 
-    def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_density(self, states: Ints) -> Floats:
         x = states.astype(np.float64)
         return np.einsum("sn,sn->s", x, 0.5 * (x @ self.couplings) + self.fields)
 
-    def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_weights(self, i: int, states: Ints) -> Floats:
         span = slice(self.couplings.indptr[i], self.couplings.indptr[i + 1])
         neighbors, strengths = self.couplings.indices[span], self.couplings.data[span]
         local_field = self.fields[i] + states[..., neighbors] @ strengths
         return np.stack([-local_field, local_field], axis=-1)
 
-    def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> SpinPairs:
+    def condition(self, fixed: Bools, state: Ints) -> SpinPairs:
         kept = np.flatnonzero(~fixed)
         fields = self.fields[kept] + (self.couplings @ state.astype(np.float64))[kept]
         require_finite_sums(fields, kept)
@@ -243,10 +243,10 @@ class SpinPairs(CoupledForm, SpinForm):
         error = self.error + float(2.0 * UNIT * ((counts + 2) * (sizes + np.abs(self.fields[near]))).sum())
         return SpinPairs(restrict_couplings(self.couplings, ~fixed), fields).off_by(error)
 
-    def _replace(self, couplings: Any, kept: NDArray[np.int64]) -> SpinPairs:
+    def _replace(self, couplings: Any, kept: Ints) -> SpinPairs:
         return SpinPairs(couplings, self.fields[kept])
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         return dict(zip(self.stored_arrays, (*self.pairs(), self.fields), strict=True))
 
     @classmethod

@@ -24,7 +24,7 @@ from dobrushin._models.near import Region, region_of
 from dobrushin._models.potts import LabelPairs
 from dobrushin._models.state_names import read_state_names
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import prefix_sums
+from dobrushin._shared.arrays import Array, Bools, Floats, Ints, prefix_sums
 from dobrushin._shared.call import current, public
 from dobrushin.errors import ArgumentError, FormatError
 
@@ -66,7 +66,7 @@ class LocalModel(Model):
     def _parts(self) -> Parts:
         return self._lowered
 
-    def _region(self, updated: NDArray[np.int64]) -> tuple[Form, Region]:
+    def _region(self, updated: Ints) -> tuple[Form, Region]:
         part = self._near(updated, 1)
         region = region_of(part.model._form, part.numbering.own(updated))
         return part.model._form, replace(region, numbering=region.numbering.within(part.numbering))
@@ -81,9 +81,9 @@ class LocalModel(Model):
 class PairRows(NamedTuple):
     """Neighbours of some variables, CSR, and their couplings."""
 
-    start: NDArray[np.int64]
-    columns: NDArray[np.int64]
-    values: NDArray[np.float64]
+    start: Ints
+    columns: Ints
+    values: Floats
 
 
 class LazyPairs(Parts):
@@ -107,18 +107,18 @@ class LazyPairs(Parts):
         return f"{self.n_variables} variables, {self.n_edges} edges, {kind}"
 
     @abstractmethod
-    def rows_of(self, positions: NDArray[np.int64]) -> PairRows:
+    def rows_of(self, positions: Ints) -> PairRows:
         """Return neighbours of some variables, and their couplings."""
 
     @abstractmethod
-    def _look_up(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _look_up(self, positions: Ints) -> Floats:
         """Return fields or unaries as they are given."""
 
     @abstractmethod
     def _fault(self, what: str, requirement: str, value: object, where: str) -> Exception:
         """Make the exception for a wrong coupling, neighbour or potential."""
 
-    def potentials_of(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+    def potentials_of(self, positions: Ints) -> Floats:
         """Return fields of some variables, or their unaries of shape (len, states)."""
         values = self._look_up(positions)
         ok = np.abs(values) <= check.LARGEST if self.spins else check.is_log_potential(values)
@@ -131,12 +131,12 @@ class LazyPairs(Parts):
             raise self._fault("potential", "above -inf for some state", values[k], f"variable {positions[k]}")
         return values
 
-    def is_forbidden(self, positions: NDArray[np.int64], digits: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def is_forbidden(self, positions: Ints, digits: Ints) -> Bools:
         if self.spins:
             return super().is_forbidden(positions, digits)
         return np.isneginf(self.potentials_of(positions)[np.arange(len(positions)), digits])
 
-    def check_couplings(self, owner: NDArray[np.int64], rows: PairRows) -> None:
+    def check_couplings(self, owner: Ints, rows: PairRows) -> None:
         """Fail at the first edge whose coupling is not a finite number."""
         bad = ~(np.abs(rows.values) <= check.LARGEST)
         if bad.any():
@@ -144,7 +144,7 @@ class LazyPairs(Parts):
             edge = (int(owner[k]), int(rows.columns[k]))
             raise self._fault("coupling", check.FINITE, rows.values[k], f"edge {edge}")
 
-    def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> Form:
+    def part(self, inside: Ints, inner: Bools) -> Form:
         own = np.flatnonzero(inner)
         rows = self.rows_of(inside[own])
         row = np.repeat(own, np.diff(rows.start))
@@ -155,14 +155,7 @@ class LazyPairs(Parts):
         matrix, potentials = couplings_of_part(row, column, rows.values, inner), self.potentials_of(inside)
         return SpinPairs(matrix, potentials) if self.spins else LabelPairs(matrix, int(self.sizes), potentials)
 
-    def _refuse_asymmetric(
-        self,
-        row: NDArray[np.int64],
-        column: NDArray[np.int64],
-        values: NDArray[np.float64],
-        inside: NDArray[np.int64],
-        inner: NDArray[np.bool_],
-    ) -> None:
+    def _refuse_asymmetric(self, row: Ints, column: Ints, values: Floats, inside: Ints, inner: Bools) -> None:
         """Name the edge that is given twice, or whose ends have different couplings though both were asked."""
         order = np.lexsort((column, row))
         row, column, values = row[order], column[order], values[order]
@@ -183,9 +176,7 @@ class LazyPairs(Parts):
             raise self._fault("coupling", requirement, float(known[i, j]), f"edge {edge}")
 
 
-def _is_symmetric(
-    row: NDArray[np.int64], column: NDArray[np.int64], values: NDArray[np.float64], inner: NDArray[np.bool_]
-) -> bool:
+def _is_symmetric(row: Ints, column: Ints, values: Floats, inner: Bools) -> bool:
     """Return whether every entry is there once, and entries between inner variables are the same from both ends."""
     n = len(inner)
     forth = row * n + column
@@ -235,9 +226,7 @@ class Grid(LazyPairs):
         kind = "spins" if self.spins else f"{self.sizes} states"
         return f"{self.shape[0]} x {self.shape[1]} grid, {kind}"
 
-    def _sides(
-        self, positions: NDArray[np.int64], directions: Sequence[tuple[int, int]] = _DIRECTIONS
-    ) -> tuple[NDArray[np.int64], ...]:
+    def _sides(self, positions: Ints, directions: Sequence[tuple[int, int]] = _DIRECTIONS) -> tuple[Ints, ...]:
         """For each edge at some variables: the variable's index, the other end and the edge's number."""
         rows, cols = self.shape
         r, c = np.divmod(positions, cols)
@@ -256,22 +245,22 @@ class Grid(LazyPairs):
             parts.append((np.flatnonzero(exists), (nr * cols + nc)[exists], edge[exists]))
         return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
-    def rows_of(self, positions: NDArray[np.int64]) -> PairRows:
+    def rows_of(self, positions: Ints) -> PairRows:
         owner, columns, edges = self._sides(positions)
         order = np.lexsort((columns, owner))
         start = prefix_sums(np.bincount(owner, minlength=len(positions)))
         return PairRows(start, columns[order], self._ask(self._couplings, edges[order]))
 
-    def neighbors_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def neighbors_at(self, positions: Ints) -> Ints:
         return self._sides(positions)[1]
 
-    def degrees_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def degrees_at(self, positions: Ints) -> Ints:
         return np.bincount(self._sides(positions)[0], minlength=len(positions))
 
-    def _look_up(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _look_up(self, positions: Ints) -> Floats:
         return self._ask(self._potentials, positions)
 
-    def _ask(self, lookup: Lookup, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _ask(self, lookup: Lookup, numbers: Ints) -> Floats:
         try:
             return lookup(numbers)
         except ArgumentError as error:
@@ -294,7 +283,7 @@ class MappedArray:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def open(self) -> NDArray[Any]:
+    def open(self) -> Array:
         """Map the array again."""
         if os.path.getsize(self.path) < self.offset + self.size:
             raise FormatError(self.path, f"{self.offset + self.size} bytes", f"{os.path.getsize(self.path)}")
@@ -377,7 +366,7 @@ class Lookup:
         packed = tuple(map(_pack, value)) if isinstance(value, tuple) else _pack(value)
         return _lookup, (packed, *rest)
 
-    def __call__(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+    def __call__(self, numbers: Ints) -> Floats:
         shape = (len(numbers), *self._row)
         if not len(numbers):
             return np.zeros(shape)
@@ -394,7 +383,7 @@ class Lookup:
             first += size
         return values
 
-    def _ask(self, numbers: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+    def _ask(self, numbers: Ints, shape: tuple[int, ...]) -> Floats:
         """Call the function; an exception or a wrong result of it becomes an `ArgumentError`."""
         assert self._call is not None
         what = "edge" if self.argument == "couplings" else "variable"

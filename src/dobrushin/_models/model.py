@@ -17,6 +17,7 @@ from dobrushin._models.memory import Memory, lasting
 from dobrushin._models.near import Numbering, Part, Region, find_ball, region_of
 from dobrushin._models.state_names import Names, NamesByLabel, StateNames, read_evidence, read_state_names
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import Array, Floats, Ints
 from dobrushin._shared.call import public
 from dobrushin._shared.text import card
 from dobrushin.errors import ArgumentError
@@ -107,7 +108,7 @@ class Model:
         return self._labels
 
     @property
-    def cardinalities(self) -> NDArray[np.int64]:
+    def cardinalities(self) -> Ints:
         """Number of states of each variable."""
         return self._lowered.cardinalities
 
@@ -148,7 +149,7 @@ class Model:
         """Names of the states of the variable at position `i`, or their numbers where they have no names."""
         return self._names_at(i) or self._states_at(i)
 
-    def _names_of(self, positions: NDArray[Any]) -> StateNames | None:
+    def _names_of(self, positions: Array) -> StateNames | None:
         return None if self._state_names is None else self._state_names.restrict(positions)
 
     @public()
@@ -191,7 +192,7 @@ class Model:
         return total.reshape(array.shape[:-1])[()]
 
     @public()
-    def conditional(self, i: int, states: ArrayLike) -> NDArray[np.float64]:
+    def conditional(self, i: int, states: ArrayLike) -> Floats:
         """Law of the variable at position `i` given all the others.
 
         Parameters
@@ -274,7 +275,7 @@ class Model:
             raise ArgumentError("evidence", "on fewer than all variables", got=f"{len(known)} values")
         fixed = np.zeros(self.n_variables, dtype=bool)
         fixed[known] = True
-        state: NDArray[Any] = np.zeros(self.n_variables, dtype=self._form.state_type)
+        state: Array = np.zeros(self.n_variables, dtype=self._form.state_type)
         state[known] = list(given.values())
         try:
             rest = self._form.condition(fixed, state)
@@ -331,7 +332,7 @@ class Model:
         """Whether the part near some variables can be made without looking at the rest."""
         return check.are_positions(self._labels) and self._parts() is not None
 
-    def _near(self, centres: NDArray[np.int64], radius: int) -> Part:
+    def _near(self, centres: Ints, radius: int) -> Part:
         """Make an ordinary model of the variables near some others; see `find_ball`."""
         parts = self._parts()
         if parts is None:
@@ -352,7 +353,7 @@ class Model:
             where = f"label {known[int(np.argmax(forbidden))]}"
             raise ArgumentError("evidence", "possible", got="a forbidden state", where=where)
 
-    def _region(self, updated: NDArray[np.int64]) -> tuple[Form, Region]:
+    def _region(self, updated: Ints) -> tuple[Form, Region]:
         """Return the form and the region that updates of the variables at increasing positions read."""
         return self._form, region_of(self._form, updated)
 
@@ -426,7 +427,7 @@ class Model:
     def _states_at(self, i: int) -> range:
         return self._lowered.states_of(i)
 
-    def _labels_at(self, positions: NDArray[Any]) -> list[Hashable]:
+    def _labels_at(self, positions: Array) -> list[Hashable]:
         return [self._labels[i] for i in positions.tolist()]
 
     def __repr__(self) -> str:
@@ -453,7 +454,7 @@ class Model:
         if not check.is_whole(i) or not 0 <= i < self.n_variables:
             raise ArgumentError("i", f"a position from 0 to {self.n_variables - 1}", i)
 
-    def _check_states(self, states: ArrayLike) -> NDArray[np.int64]:
+    def _check_states(self, states: ArrayLike) -> Ints:
         array = check.real_array(states, "states")
         if array.ndim == 0 or array.shape[-1] != self.n_variables:
             raise ArgumentError("states", f"of shape (..., {self.n_variables})", got=f"shape {array.shape}")

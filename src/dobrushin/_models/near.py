@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._models.forms import Form, Parts, own_numbers
-from dobrushin._shared.arrays import distinct, frozen, is_among, prefix_sums, row_entries
+from dobrushin._shared.arrays import Array, Bools, Ints, distinct, frozen, is_among, prefix_sums, row_entries
 from dobrushin.errors import BudgetError
 
 if TYPE_CHECKING:
@@ -37,18 +36,18 @@ class Numbering:
     """
 
     n: int
-    positions: NDArray[np.int64]  # increasing
+    positions: Ints  # increasing
 
     @property
     def size(self) -> int:
         """Number of variables in the part."""
         return len(self.positions)
 
-    def own(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def own(self, positions: Ints) -> Ints:
         """Return the numbers of some positions that are in the part."""
         return own_numbers(self.positions, positions)
 
-    def holds(self, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def holds(self, positions: Ints) -> Bools:
         """Return which of some positions are in the part."""
         return is_among(positions, self.positions)
 
@@ -56,17 +55,17 @@ class Numbering:
         """Number the same variables in a model that the larger one is itself a part of."""
         return Numbering(outer.n, outer.positions[self.positions])
 
-    def spread(self, values: NDArray[Any], elsewhere: Any) -> NDArray[Any]:
+    def spread(self, values: Array, elsewhere: Any) -> Array:
         """Return an array over the larger model: the part's values, and `elsewhere` for other variables."""
         whole = np.full(self.n, elsewhere) if np.ndim(elsewhere) == 0 else elsewhere.copy()
         whole[self.positions] = values
         return whole
 
-    def take(self, values: Any) -> NDArray[Any]:
+    def take(self, values: Any) -> Array:
         """Return the part's entries of an array over the larger model; of a number, that many copies."""
         return np.full(self.size, float(values)) if np.ndim(values) == 0 else values[self.positions]
 
-    def look_up(self, values: NDArray[Any], positions: NDArray[np.int64], elsewhere: Any) -> NDArray[Any]:
+    def look_up(self, values: Array, positions: Ints, elsewhere: Any) -> Array:
         """Return the part's values at some positions of the larger model, `elsewhere` at positions outside."""
         if self.size == self.n:
             return values[positions]
@@ -75,7 +74,7 @@ class Numbering:
         return np.where(self.positions[number] == positions, values[number], elsewhere)
 
 
-def find_ball(parts: Parts, centres: NDArray[np.int64], radius: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def find_ball(parts: Parts, centres: Ints, radius: int) -> tuple[Ints, Bools]:
     """Find the variables within `radius` edges of the centres; fewer in dense graphs, but the centres' neighbours.
 
     Returns
@@ -123,7 +122,7 @@ class Part:
     """An ordinary model of the variables near some others, labelled by their positions in the whole model."""
 
     model: Model
-    inner: NDArray[np.bool_]  # which of its variables have all their neighbours in it
+    inner: Bools  # which of its variables have all their neighbours in it
     numbering: Numbering
 
     def holds(self, label: Hashable) -> bool:
@@ -139,11 +138,11 @@ class Region:
     """
 
     numbering: Numbering  # in the model
-    updated: NDArray[np.int64]  # own numbers
-    start: NDArray[Any]
-    neighbor: NDArray[Any]  # own numbers
-    place: NDArray[np.int64]  # of each variable in the form: that of the model, or of a part of it
-    entry: NDArray[np.int64] | slice  # where each neighbour stands in the form's adjacency
+    updated: Ints  # own numbers
+    start: Array
+    neighbor: Array  # own numbers
+    place: Ints  # of each variable in the form: that of the model, or of a part of it
+    entry: Ints | slice  # where each neighbour stands in the form's adjacency
 
     @property
     def size(self) -> int:
@@ -151,7 +150,7 @@ class Region:
         return self.numbering.size
 
     @property
-    def positions(self) -> NDArray[np.int64]:
+    def positions(self) -> Ints:
         """Position of each variable in the model."""
         return self.numbering.positions
 
@@ -161,17 +160,17 @@ class Region:
         return int(np.diff(self.start).max(initial=0))
 
     @property
-    def row(self) -> NDArray[np.int64]:
+    def row(self) -> Ints:
         """For each entry of `neighbor`, the variable whose neighbour it is."""
         return np.repeat(np.arange(self.size), np.diff(self.start))
 
     @property
-    def slot(self) -> NDArray[np.int64]:
+    def slot(self) -> Ints:
         """For each entry of `neighbor`, its place among the neighbours of the same variable."""
         return np.arange(len(self.neighbor)) - np.repeat(self.start[:-1], np.diff(self.start))
 
 
-def region_of(form: Form, updated: NDArray[np.int64]) -> Region:
+def region_of(form: Form, updated: Ints) -> Region:
     """Return the region that updates of the variables at increasing positions read, without touching the rest."""
     n, (start, neighbor) = form.n_variables, form.adjacency
     if len(updated) == n:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import (
@@ -24,7 +24,7 @@ from dobrushin._models.forms import (
 )
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import distinct, frozen, prefix_sums, row_entries
+from dobrushin._shared.arrays import Array, Bools, Floats, Ints, distinct, frozen, prefix_sums, row_entries
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 
@@ -90,18 +90,18 @@ class PairwiseMRF(Model):
         super().__init__(form, labels, state_names)
 
     @property
-    def edges(self) -> NDArray[np.int64]:
+    def edges(self) -> Ints:
         """Positions of the ends of the edges, shape (E, 2)."""
         return self._form.edges
 
     @public()
-    def unary(self, i: int) -> NDArray[np.float64]:
+    def unary(self, i: int) -> Floats:
         """Log-potentials of the variable at position `i`."""
         self._check_position(i)
         return self._form.unary_of(i)
 
     @public()
-    def table(self, e: int) -> NDArray[np.float64]:
+    def table(self, e: int) -> Floats:
         """Log-table of edge `e`: rows for its first end, columns for its second."""
         if not 0 <= e < len(self.edges):
             raise ArgumentError("e", f"from 0 to {len(self.edges) - 1}", e)
@@ -126,17 +126,11 @@ class PairTables(DivisibleForm):
     """
 
     family = PairwiseMRF
-    sizes: NDArray[np.int64]
+    sizes: Ints
     stored_as = "PairwiseMRF"
     stored_arrays: ClassVar = {"cardinalities": WHOLE, "unaries": FLOAT, "i": WHOLE, "j": WHOLE, "tables": FLOAT}
 
-    def __init__(
-        self,
-        cardinalities: NDArray[np.int64],
-        unary: NDArray[np.float64],
-        edges: NDArray[np.int64],
-        table: NDArray[np.float64],
-    ) -> None:
+    def __init__(self, cardinalities: Ints, unary: Floats, edges: Ints, table: Floats) -> None:
         self.n_variables = n = require_variables(len(cardinalities), "unaries")
         self.sizes, self.edges = frozen(cardinalities), frozen(edges)
         self.unary_start = frozen(prefix_sums(cardinalities))
@@ -155,18 +149,18 @@ class PairTables(DivisibleForm):
         self.other_stride = frozen(np.concatenate([one, width])[order])
 
     @property
-    def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
+    def adjacency(self) -> tuple[Array, Array]:
         return self.start, self.neighbor
 
     @property
     def counts(self) -> dict[str, int]:
         return {"edges": len(self.edges)}
 
-    def unary_of(self, i: int) -> NDArray[np.float64]:
+    def unary_of(self, i: int) -> Floats:
         """Log-potentials of variable `i`."""
         return self.unary[self.unary_start[i] : self.unary_start[i + 1]]
 
-    def table_of(self, e: int) -> NDArray[np.float64]:
+    def table_of(self, e: int) -> Floats:
         """Log-table of edge `e`."""
         flat = self.table[self.table_start[e] : self.table_start[e + 1]]
         return flat.reshape(self.sizes[self.edges[e]])
@@ -175,7 +169,7 @@ class PairTables(DivisibleForm):
     def has_zeros(self) -> bool:
         return bool(np.isneginf(self.table).any() or np.isneginf(self.unary).any())
 
-    def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def favourites(self, positions: Ints) -> Ints:
         return np.array([self.unary_of(i).argmax() for i in positions.tolist()], dtype=np.int64)
 
     def tables(self) -> FactorTables:
@@ -196,25 +190,25 @@ class PairTables(DivisibleForm):
     def numbers_per_state(self) -> int:
         return 2 * len(self.edges) + 2 * self.n_variables
 
-    def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_density(self, states: Ints) -> Floats:
         first, second = self.edges[:, 0], self.edges[:, 1]
         cell = self.table_start[:-1] + states[:, first] * self.sizes[second] + states[:, second]
         return self.unary[self.unary_start[:-1] + states].sum(axis=1) + self.table[cell].sum(axis=1)
 
-    def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_weights(self, i: int, states: Ints) -> Floats:
         span = slice(self.start[i], self.start[i + 1])
         base = self.table_start[self.edge_of[span]] + states[..., self.neighbor[span]] * self.other_stride[span]
         own = np.arange(self.sizes[i])
         return self.unary_of(i) + self.table[base[..., None] + self.own_stride[span][:, None] * own].sum(axis=-2)
 
-    def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> PairTables:
+    def condition(self, fixed: Bools, state: Ints) -> PairTables:
         kept, known = np.flatnonzero(~fixed), np.flatnonzero(fixed)
         require_possible(self.unary[self.unary_start[known] + state[known]], known)
         ends = fixed[self.edges]
         for e in np.flatnonzero(ends.all(axis=1)).tolist():
             a, b = self.edges[e]
             require_possible(self.table_of(e)[state[a], state[b]][None], self.edges[e])
-        unary: NDArray[np.float64] = self.unary.copy()
+        unary: Floats = self.unary.copy()
         for e in np.flatnonzero(ends[:, 0] != ends[:, 1]).tolist():
             a, b = self.edges[e]
             if fixed[a]:
@@ -232,12 +226,12 @@ class PairTables(DivisibleForm):
         free = np.flatnonzero(~ends.any(axis=1))
         return self._take(kept, free, unary).off_by(self.error + error)
 
-    def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> PairTables:
+    def part(self, inside: Ints, inner: Bools) -> PairTables:
         return self._take(
             inside, distinct(self.edge_of[self._entries_at(inside[inner])[1]], len(self.edges)), self.unary
         )
 
-    def _take(self, inside: NDArray[np.int64], edges: NDArray[np.int64], unary: NDArray[np.float64]) -> PairTables:
+    def _take(self, inside: Ints, edges: Ints, unary: Floats) -> PairTables:
         """Return some variables at increasing positions, with these unaries, and some edges between them."""
         _, entry = row_entries(self.unary_start[inside], self.sizes[inside])
         first = self.table_start[edges]
@@ -245,7 +239,7 @@ class PairTables(DivisibleForm):
         ends = own_numbers(inside, self.edges[edges])
         return PairTables(self.sizes[inside], unary[entry], ends, self.table[cells])
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         i, j = self.edges.T
         unaries = {"cardinalities": self.sizes, "unaries": self.unary}
         return {**unaries, "i": i, "j": j, "tables": self.table}
@@ -268,7 +262,7 @@ class PairTables(DivisibleForm):
         return cls(sizes, unaries, pairs, arrays.logs("tables", areas))
 
 
-def _read_edges(edges: ArrayLike, n: int) -> NDArray[np.int64]:
+def _read_edges(edges: ArrayLike, n: int) -> Ints:
     pairs = np.asarray(edges)
     if pairs.size == 0:
         pairs = np.empty((0, 2), dtype=np.int64)
@@ -287,7 +281,7 @@ def _read_edges(edges: ArrayLike, n: int) -> NDArray[np.int64]:
     return pairs
 
 
-def _read_tables(tables: Any, pairs: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+def _read_tables(tables: Any, pairs: Ints, sizes: Ints) -> Floats:
     shapes = sizes[pairs]
     if isinstance(tables, np.ndarray) and tables.dtype != object and tables.ndim == 2:
         tables = np.broadcast_to(tables, (len(pairs), *tables.shape))

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._models.couplings import read_pairs, restrict_couplings
 from dobrushin._models.factors import FactorTables
@@ -22,7 +21,7 @@ from dobrushin._models.forms import (
 from dobrushin._models.ising import CoupledForm
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import Array, Bools, Floats, Ints, frozen
 from dobrushin._shared.call import public
 from dobrushin._shared.memory import require_memory
 from dobrushin.errors import ArgumentError
@@ -116,7 +115,7 @@ class Potts(Model):
         return self._form.couplings
 
     @property
-    def unaries(self) -> NDArray[np.float64]:
+    def unaries(self) -> Floats:
         """Log-potentials of the single variables, shape (n, states)."""
         return self._form.unaries
 
@@ -142,7 +141,7 @@ class LabelPairs(CoupledForm):
     def __init__(self, couplings: Any, states: int, unaries: Any = None) -> None:
         self.states = self.sizes = check.count(states, "states", 2)
         super().__init__(couplings)
-        self.given_unaries: NDArray[np.float64] | None = None  # None: all 0
+        self.given_unaries: Floats | None = None  # None: all 0
         if unaries is not None:
             array = check.log_potential(check.real_array(unaries, "unaries"), "unaries")
             if array.shape != (self.n_variables, states):
@@ -155,7 +154,7 @@ class LabelPairs(CoupledForm):
             self.given_unaries = frozen(array.copy())
 
     @property
-    def unaries(self) -> NDArray[np.float64]:
+    def unaries(self) -> Floats:
         """Log-potentials of the single variables, shape (n, states)."""
         return np.zeros((self.n_variables, self.states)) if self.given_unaries is None else self.given_unaries
 
@@ -167,7 +166,7 @@ class LabelPairs(CoupledForm):
     def has_zeros(self) -> bool:
         return self.given_unaries is not None and bool(np.isneginf(self.given_unaries).any())
 
-    def is_forbidden(self, positions: NDArray[np.int64], digits: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def is_forbidden(self, positions: Ints, digits: Ints) -> Bools:
         if self.given_unaries is None:
             return super().is_forbidden(positions, digits)
         return np.isneginf(self.given_unaries[positions, digits])
@@ -182,7 +181,7 @@ class LabelPairs(CoupledForm):
             total = total + self.given_unaries.max(axis=1) - least
         return float(total.max())
 
-    def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def favourites(self, positions: Ints) -> Ints:
         return self.unaries[positions].argmax(axis=1)
 
     def tables(self) -> FactorTables:
@@ -194,7 +193,7 @@ class LabelPairs(CoupledForm):
             blocks.insert(0, (np.arange(self.n_variables)[:, None], self.given_unaries))
         return FactorTables.from_blocks(self.cardinalities, blocks).off_by(self.error)
 
-    def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_density(self, states: Ints) -> Floats:
         total = np.zeros(len(states))
         for a in range(self.states):
             here = (states == a).astype(np.float64)
@@ -203,13 +202,13 @@ class LabelPairs(CoupledForm):
             total += self.given_unaries[np.arange(self.n_variables), states].sum(axis=-1)
         return total
 
-    def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_weights(self, i: int, states: Ints) -> Floats:
         span = slice(self.couplings.indptr[i], self.couplings.indptr[i + 1])
         neighbors, strengths = self.couplings.indices[span], self.couplings.data[span]
         agree = states[..., neighbors, None] == np.arange(self.states)
         return self.unaries[i] + np.einsum("...ma,m->...a", agree, strengths)
 
-    def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> LabelPairs:
+    def condition(self, fixed: Bools, state: Ints) -> LabelPairs:
         kept, known = np.flatnonzero(~fixed), np.flatnonzero(fixed)
         require_possible(self.unaries[known, state[known]], known)
         one_hot = np.zeros((self.n_variables, self.states))
@@ -224,11 +223,11 @@ class LabelPairs(CoupledForm):
         rest = LabelPairs(restrict_couplings(self.couplings, ~fixed), self.states, unaries)
         return rest.off_by(self.error + sums_of(sizes))
 
-    def _replace(self, couplings: Any, kept: NDArray[np.int64]) -> LabelPairs:
+    def _replace(self, couplings: Any, kept: Ints) -> LabelPairs:
         given = self.given_unaries
         return LabelPairs(couplings, self.states, None if given is None else given[kept])
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         arrays = dict(zip(("i", "j", "couplings"), self.pairs(), strict=True))
         arrays["size"] = np.array([self.n_variables, self.states])
         return arrays if self.given_unaries is None else {**arrays, "unaries": self.given_unaries.ravel()}

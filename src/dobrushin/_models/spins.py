@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._models.couplings import by_position, name_variables, read_fields, read_weights
 from dobrushin._models.factors import FactorTables, ScopedForm
@@ -23,7 +22,7 @@ from dobrushin._models.forms import (
 )
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import Array, Bools, Floats, Ints, frozen
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError, BudgetError
 
@@ -84,7 +83,7 @@ class SpinMRF(Model):
         super().__init__(form.off_by(error), labels, state_names)
 
     @property
-    def fields(self) -> NDArray[np.float64]:
+    def fields(self) -> Floats:
         """Fields theta_i."""
         return self._form.fields
 
@@ -108,12 +107,12 @@ class SpinForm(Form):
 
     spins = True
     sizes = 2
-    fields: NDArray[np.float64]
+    fields: Floats
 
-    def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def favourites(self, positions: Ints) -> Ints:
         return (self.fields[positions] >= 0).astype(np.int64)
 
-    def field_tables(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def field_tables(self) -> tuple[Ints, Floats]:
         """Scopes and tables of the fields that are not 0, as a block of factors."""
         biased = np.flatnonzero(self.fields)
         return biased[:, None], np.stack([-self.fields[biased], self.fields[biased]], axis=1)
@@ -138,13 +137,7 @@ class SpinTerms(ScopedForm, SpinForm):
     stored_as = "SpinMRF"
     stored_arrays: ClassVar = {"arity": WHOLE, "scope": WHOLE, "strengths": FLOAT, "fields": FLOAT}
 
-    def __init__(
-        self,
-        scope_start: NDArray[Any],
-        scope: NDArray[np.int64],
-        strengths: NDArray[np.float64],
-        fields: NDArray[np.float64],
-    ) -> None:
+    def __init__(self, scope_start: Array, scope: Ints, strengths: Floats, fields: Floats) -> None:
         self.n_variables = require_variables(len(fields), "fields")
         self.scope_start, self.scope = frozen(np.asarray(scope_start, dtype=np.int64)), frozen(scope)
         self.strengths = frozen(check.finite(strengths, "strengths"))
@@ -180,13 +173,13 @@ class SpinTerms(ScopedForm, SpinForm):
             blocks.append((scopes, self.strengths[which, None] * parity))
         return FactorTables.from_blocks(self.cardinalities, blocks).off_by(self.error)
 
-    def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_density(self, states: Ints) -> Floats:
         total = states @ self.fields
         if len(self.strengths):
             total = total + np.multiply.reduceat(states[:, self.scope], self.scope_start[:-1], axis=1) @ self.strengths
         return total
 
-    def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_weights(self, i: int, states: Ints) -> Floats:
         terms = self._factors_at(np.array([i]))[1]
         own = states.copy()
         own[..., i] = 1
@@ -196,7 +189,7 @@ class SpinTerms(ScopedForm, SpinForm):
             local_field += np.multiply.reduceat(own[..., scope], start[:-1], axis=-1) @ self.strengths[terms]
         return np.stack([-local_field, local_field], axis=-1)
 
-    def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> SpinTerms:
+    def condition(self, fixed: Bools, state: Ints) -> SpinTerms:
         fields = self.fields.copy()
         strengths: dict[tuple[int, ...], float] = {}
         for k, strength in enumerate(self.strengths):
@@ -220,12 +213,12 @@ class SpinTerms(ScopedForm, SpinForm):
         sizes = np.abs(np.concatenate([self.strengths[touched], self.fields[near]]))
         return rest.off_by(self.error + sums_of(sizes[sizes > 0]))
 
-    def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> SpinTerms:
+    def part(self, inside: Ints, inner: Bools) -> SpinTerms:
         terms = np.unique(self._factors_at(inside[inner])[1])
         start, scope = self._scopes_of(terms)
         return SpinTerms(start, own_numbers(inside, scope), self.strengths[terms], self.fields[inside])
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         scopes = {"arity": np.diff(self.scope_start), "scope": self.scope}
         return {"fields": self.fields, **scopes, "strengths": self.strengths}
 

@@ -6,10 +6,9 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import without_repeats
+from dobrushin._shared.arrays import Array, without_repeats
 from dobrushin._shared.text import hint, nearest
 from dobrushin.errors import ArgumentError
 
@@ -33,14 +32,14 @@ class StateNames(NamedTuple):
         """Names of the states of one variable; None if it has none."""
         return self.own[i] if self.common is None else self.common
 
-    def restrict(self, positions: NDArray[Any]) -> StateNames:
+    def restrict(self, positions: Array) -> StateNames:
         """The names of some of the variables, in this order."""
         if self.common is not None:
             return self
         return self._replace(own=tuple(self.own[i] for i in positions.tolist()))
 
 
-def call_states(states: NDArray[Any], names: Names | None, spins: bool) -> NDArray[Any]:
+def call_states(states: Array, names: Names | None, spins: bool) -> Array:
     """States of one variable as people call them: by their names, if there are some."""
     if names is None:
         return states

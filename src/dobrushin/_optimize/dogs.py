@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._influence import Influence
@@ -18,7 +17,7 @@ from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import Bools, Floats, Ints, frozen
 from dobrushin._shared.call import bar, public
 from dobrushin._shared.compile import in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
@@ -107,7 +106,7 @@ def optimize_scan(
 
 
 def _improve(
-    chooser: Influence, scan: Scan, objective: Objective, d: NDArray[np.float64], goal: float, most: int, keep: Keep
+    chooser: Influence, scan: Scan, objective: Objective, d: Floats, goal: float, most: int, keep: Keep
 ) -> ScanResult:
     """Return the best or the last scan of at most `most` rounds, by the influence that chooses."""
     best = ScanResult(scan, evaluate(chooser, scan, objective))
@@ -127,7 +126,7 @@ def _improve(
     return best
 
 
-def descent_on(matrix: Any, candidate: NDArray[np.bool_] | None = None) -> Callable[..., tuple[Scan, float]]:
+def descent_on(matrix: Any, candidate: Bools | None = None) -> Callable[..., tuple[Scan, float]]:
     """One round of DoGS over a matrix: (scan, d, tolerance) -> (scan, linear variation)."""
     transpose = sparse.csr_array(matrix.T)
     rows = tuple(frozen(part) for part in (matrix.indptr, matrix.indices, matrix.data))
@@ -137,7 +136,7 @@ def descent_on(matrix: Any, candidate: NDArray[np.bool_] | None = None) -> Calla
         columns = (*rows[:2], columns[2])
     allowed = np.ones(matrix.shape[0], dtype=np.bool_) if candidate is None else candidate
 
-    def descend(scan: Scan, d: NDArray[np.float64], tolerance: float) -> tuple[Scan, float]:
+    def descend(scan: Scan, d: Floats, tolerance: float) -> tuple[Scan, float]:
         if scan.is_random:
             return _descend_random(scan, rows, d, tolerance)
         order = scan.order
@@ -153,7 +152,7 @@ def descent_on(matrix: Any, candidate: NDArray[np.bool_] | None = None) -> Calla
     return descend
 
 
-def _descend_random(scan: Scan, rows: Any, d: NDArray[np.float64], tolerance: float) -> tuple[Scan, float]:
+def _descend_random(scan: Scan, rows: Any, d: Floats, tolerance: float) -> tuple[Scan, float]:
     steps = np.empty(len(scan), dtype=np.int64)
     vectors = np.zeros((len(scan._segments), len(d)))
     t = 0
@@ -171,9 +170,7 @@ def _descend_random(scan: Scan, rows: Any, d: NDArray[np.float64], tolerance: fl
     return (scan[:kept] + Scan(chosen[kept:]) if kept else Scan(chosen)), value
 
 
-def _replace_steps(
-    steps: NDArray[np.int64], vectors: NDArray[np.float64], rows: Any, d: NDArray[np.float64], tolerance: float
-) -> tuple[NDArray[np.int64], int, float]:
+def _replace_steps(steps: Ints, vectors: Floats, rows: Any, d: Floats, tolerance: float) -> tuple[Ints, int, float]:
     """Return the new steps, the number of first steps that are unchanged, and the linear variation.
 
     Only every sqrt(T)-th vector b_t is kept; the others are recomputed from these, sqrt(T) at a time.
@@ -201,13 +198,11 @@ def _replace_steps(
 _MOVE_BUDGET = 5e5
 
 
-def polisher(
-    matrix: Any, weights: NDArray[np.float64], candidate: NDArray[np.bool_], rounds: int
-) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+def polisher(matrix: Any, weights: Floats, candidate: Bools, rounds: int) -> Callable[[Ints], Ints]:
     """A function that improves orders: rounds of DoGS, then moves of single steps where the scan is short."""
     descend = descent_on(matrix, candidate)
 
-    def improve(order: NDArray[np.int64]) -> NDArray[np.int64]:
+    def improve(order: Ints) -> Ints:
         for _ in range(rounds):
             order = descend(Scan(order), weights, -np.inf)[0].order
         return move_single_steps(matrix, weights, candidate, order)
@@ -215,9 +210,7 @@ def polisher(
     return improve
 
 
-def move_single_steps(
-    matrix: Any, weights: NDArray[np.float64], candidate: NDArray[np.bool_], order: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def move_single_steps(matrix: Any, weights: Floats, candidate: Bools, order: Ints) -> Ints:
     """The order after moves of single steps, or as it was when it is too long for that."""
     tries = int(_MOVE_BUDGET / (len(order) * (matrix.nnz + len(weights))))
     if len(order) < 2 or tries < len(order):  # not even one try for each step

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._influence import Influence, RowSource, row_source
@@ -21,7 +20,7 @@ from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import compile as pieces
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import distinct, frozen, prefix_sums, row_entries
+from dobrushin._shared.arrays import Array, Floats, Ints, distinct, frozen, prefix_sums, row_entries
 from dobrushin._shared.call import bar, public
 from dobrushin._shared.compile import code_for, in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
@@ -107,7 +106,7 @@ def _both_ways(chooser: Influence, objective: Objective, steps: int) -> list[Sca
     return [Scan(move_single_steps(matrix, weights, everyone, trial)) for trial in (order, forward)]
 
 
-def forward_order(matrix: Any, steps: int) -> NDArray[np.int64]:
+def forward_order(matrix: Any, steps: int) -> Ints:
     """Step by step the variable whose bound falls most."""
     n, columns = matrix.shape[0], sparse.csr_array(matrix.T)
     rows = (matrix.indptr, matrix.indices, matrix.data, frozen(columns.indptr), frozen(columns.indices))
@@ -165,15 +164,15 @@ class BackwardGreedy:
         return float(self._state[0])
 
     @property
-    def norms(self) -> NDArray[np.float64]:
+    def norms(self) -> Floats:
         """The variation of each shorter scan, by number of steps."""
         return self._norms[: self.steps + 1]
 
-    def order(self, steps: int | None = None) -> NDArray[np.int64]:
+    def order(self, steps: int | None = None) -> Ints:
         """Positions in the model, first step first, of the scan of this length."""
         return self.ids[self._order[: self.steps if steps is None else steps][::-1]]
 
-    def first(self) -> NDArray[np.int64]:
+    def first(self) -> Ints:
         """The scan of one step."""
         return self.ids[self._heap[:1]]
 
@@ -215,17 +214,17 @@ class BackwardGreedy:
             (self._values[entry], self._columns[entry], start.astype(np.int32)), (self.size, self.size)
         )
 
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Floats:
         """The objective's weights in the scan's own numbering."""
         d = np.zeros(self.size)
         d[: len(self._objective.weights)] = self._objective.weights
         return d
 
-    def local(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def local(self, positions: Ints) -> Ints:
         """Own numbers of positions that have been met."""
         return self._number[positions].astype(np.int64)
 
-    def _meet(self, positions: NDArray[np.int64]) -> None:
+    def _meet(self, positions: Ints) -> None:
         if not self.size:
             new = positions
         else:
@@ -264,9 +263,7 @@ class BackwardGreedy:
         self.has_row[numbers] = True
         self._entries = total
 
-    def _look_around(
-        self, positions: NDArray[np.int64], start: NDArray[Any], neighbor: NDArray[Any]
-    ) -> NDArray[np.int64]:
+    def _look_around(self, positions: Ints, start: Array, neighbor: Array) -> Ints:
         """Some variables, and others around them that were not met: as many as are known already, or a few."""
         most = max(_AHEAD, int(self.has_row[: self.size].sum()))
         if len(positions) >= most:
@@ -277,7 +274,7 @@ class BackwardGreedy:
         return found[: code(start, neighbor, self._number, self.ids, self.size, most, found, len(positions))]
 
 
-def enlarge(array: NDArray[Any], room: int) -> NDArray[Any]:
+def enlarge(array: Array, room: int) -> Array:
     larger = np.zeros(room, dtype=array.dtype)
     larger[: len(array)] = array
     return larger
@@ -292,11 +289,11 @@ MOST_VARIABLES = 20_000
 class Ball(NamedTuple):
     """Some variables, and which of them are neighbours."""
 
-    positions: NDArray[np.int64]  # increasing
-    outwards: NDArray[np.int64]  # their numbers, the strongest first
-    start: NDArray[np.int64]  # neighbours within the ball, CSR by number
-    neighbor: NDArray[np.int64]
-    border: NDArray[np.int64]  # positions of the neighbours outside
+    positions: Ints  # increasing
+    outwards: Ints  # their numbers, the strongest first
+    start: Ints  # neighbours within the ball, CSR by number
+    neighbor: Ints
+    border: Ints  # positions of the neighbours outside
 
 
 class Reach(BackwardGreedy):
@@ -306,7 +303,7 @@ class Reach(BackwardGreedy):
     the targets themselves come first, and nothing here grows with the model.
     """
 
-    def __init__(self, influence: RowSource, targets: NDArray[np.int64]) -> None:
+    def __init__(self, influence: RowSource, targets: Ints) -> None:
         super().__init__(influence, Objective(np.sort(targets), np.ones(len(targets)), True), ahead=True)
         self._strength = np.zeros(64)
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._influence import Influence
 from dobrushin._influence.known import KnownInfluence
 from dobrushin._influence.rows import Rows, RowSource
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import distinct
+from dobrushin._shared.arrays import Ints, distinct
 from dobrushin._shared.call import current_deadline
 from dobrushin._shared.environment import log
 from dobrushin._variation import Variation
@@ -45,7 +44,7 @@ def guide_of(influence: Influence, bound: Variation, guide: Any) -> Influence | 
     return None if factor == 1.0 else Influence(influence.matrix * factor, influence.labels)
 
 
-def guiding_rows(known: KnownInfluence, targets: NDArray[np.int64]) -> RowSource:
+def guiding_rows(known: KnownInfluence, targets: Ints) -> RowSource:
     """Rows of a model to choose scans with: the best bounds, scaled where they are too strong around the targets."""
     factor = _factor_for(radius_around(known, influence_around(known, targets)))
     return known if factor == 1.0 else _Scaled(known, factor)
@@ -54,11 +53,11 @@ def guiding_rows(known: KnownInfluence, targets: NDArray[np.int64]) -> RowSource
 class Around(NamedTuple):
     """Some variables, and their influence on each other; that of others is on the diagonal, as if they were alike."""
 
-    positions: NDArray[np.int64]  # increasing
+    positions: Ints  # increasing
     matrix: Any
 
 
-def influence_around(known: KnownInfluence, targets: NDArray[np.int64]) -> Around:
+def influence_around(known: KnownInfluence, targets: Ints) -> Around:
     """All of a small model; of a large one, whose whole influence may take long, what is around some targets."""
     n = known.n_variables
     if n <= _SMALL:
@@ -113,7 +112,7 @@ class _Scaled:
         self._source, self._factor = source, factor
         self.n_variables, self.labels, self._lookup = source.n_variables, source.labels, source._lookup
 
-    def rows(self, positions: NDArray[np.int64]) -> Rows:
+    def rows(self, positions: Ints) -> Rows:
         """The scaled rows at increasing positions."""
         rows = self._source.rows(positions)
         return rows._replace(values=rows.values * self._factor)

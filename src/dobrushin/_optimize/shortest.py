@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._influence import Influence, RowSource, row_source
 from dobrushin._kernels.greedy import suffix_norms
@@ -18,6 +17,7 @@ from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import Floats, Ints
 from dobrushin._shared.call import public
 from dobrushin._shared.compile import in_pieces
 from dobrushin._variation import Objective, Variation, evaluate, read_objective
@@ -108,7 +108,7 @@ def shortest_scan(
     def measure(bound: Variation) -> float:
         return _measure(bound, objective, criterion)
 
-    def certify(order: NDArray[np.int64]) -> ScanResult:
+    def certify(order: Ints) -> ScanResult:
         scan = Scan(order)
         return ScanResult(scan, evaluate(source, scan, objective, error=source._error))
 
@@ -131,7 +131,7 @@ _GUIDED = (
     "The spectral radius of the influence is 1 or more, where longer scans are not better by this bound. The scan was "
     "chosen with a weaker influence: see dobrushin.coalescence for a certificate by simulation."
 )
-Certify = Callable[[NDArray[np.int64]], ScanResult]
+Certify = Callable[[Ints], ScanResult]
 Measure = Callable[[Variation], float]
 
 
@@ -181,7 +181,7 @@ def _reach_max(
     return result
 
 
-def stagnates(norms: NDArray[np.float64]) -> bool:
+def stagnates(norms: Floats) -> bool:
     """Whether doubling the length of a greedy scan no longer helps."""
     half = len(norms) // 2
     # Written so that norms which have overflowed stagnate too.
@@ -209,7 +209,7 @@ def _shorten(
     return result
 
 
-def _suffix_norms(order: NDArray[np.int64], matrix: Any, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def _suffix_norms(order: Ints, matrix: Any, weights: Floats) -> Floats:
     """The variation of each end of an order by itself, without clamps and rounding: by number of steps."""
     rows, norms = (matrix.indptr[:-1], matrix.indptr[1:], matrix.indices, matrix.data), np.empty(len(order) + 1)
     in_pieces(suffix_norms, len(order), order, *rows, weights.copy(), np.empty(2), norms)

@@ -10,7 +10,7 @@ from typing import Any, cast
 from zipfile import BadZipFile
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dobrushin._kernels.waves import levels
 from dobrushin._models.model import Model
@@ -18,7 +18,7 @@ from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model
 from dobrushin._scan.segments import Cycle, Draw, Segment, read_order, read_probabilities
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import distinct, frozen
+from dobrushin._shared.arrays import Array, Floats, Ints, distinct, frozen
 from dobrushin._shared.call import public
 from dobrushin._shared.text import card
 from dobrushin.errors import ArgumentError
@@ -113,7 +113,7 @@ class Scan:
 
     @property
     @public()
-    def order(self) -> NDArray[np.int64]:
+    def order(self) -> Ints:
         """Positions of the updated variables, first step first; only for fixed orders."""
         if self.is_random:
             raise ArgumentError("scan", "a fixed order, not a random one", self)
@@ -121,14 +121,14 @@ class Scan:
         return orders[0] if len(orders) == 1 else np.concatenate(orders)
 
     @public()
-    def step_probabilities(self, t: int, n: int | None = None) -> NDArray[np.float64]:
+    def step_probabilities(self, t: int, n: int | None = None) -> Floats:
         """The vector q_t of step `t` (counted from 0) over `n` variables."""
         if not 0 <= t < len(self):
             raise ArgumentError("t", f"from 0 to {len(self) - 1}", t)
         return self[t : t + 1].counts(self._size if n is None else n).astype(np.float64)
 
     @public()
-    def counts(self, n: int | None = None) -> NDArray[Any]:
+    def counts(self, n: int | None = None) -> Array:
         """How often each variable is updated (for random scans: on average).
 
         Parameters
@@ -137,13 +137,13 @@ class Scan:
             Number of variables; default one more than the largest position.
         """
         n = self._size if n is None else check.count(n, "n", self._size)
-        total: NDArray[Any] = np.zeros(n, dtype=np.float64 if self.is_random else np.int64)
+        total: Array = np.zeros(n, dtype=np.float64 if self.is_random else np.int64)
         for segment in self._segments:
             counts = segment.counts()
             total[: len(counts)] += counts
         return total
 
-    def _updates(self, n: int) -> NDArray[np.int64]:
+    def _updates(self, n: int) -> Ints:
         """Positions, among `n`, that some step can update, sorted."""
         if any(not s.is_random and s.is_systematic and s.steps >= s.period == n for s in self._segments):
             return np.arange(n)
@@ -158,7 +158,7 @@ class Scan:
         return self if part is None else Scan(part.positions[self.order])
 
     @public()
-    def levels(self, model: Model) -> NDArray[np.int64]:
+    def levels(self, model: Model) -> Ints:
         """Level of each step: steps of one level act on variables that are not neighbours, so they commute.
 
         Updating level by level gives the same law as updating step by step (and the same draws, if the random

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import Array, Floats, Ints, frozen
 from dobrushin.errors import ArgumentError
 
 
@@ -18,7 +17,7 @@ from dobrushin.errors import ArgumentError
 class Cycle:
     """`steps` steps through a cycle of positions, from its place `first`."""
 
-    cycle: range | NDArray[np.int64]  # a range is 0..n-1
+    cycle: range | Ints  # a range is 0..n-1
     first: int
     steps: int
     is_random: ClassVar[Literal[False]] = False
@@ -33,16 +32,16 @@ class Cycle:
         """Steps after which the positions come again."""
         return len(self.cycle)
 
-    def array(self) -> NDArray[np.int64]:
+    def array(self) -> Ints:
         """The cycle as an array."""
         return np.arange(len(self.cycle)) if isinstance(self.cycle, range) else self.cycle
 
-    def at(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
+    def at(self, steps: Ints) -> Ints:
         """The positions that these steps update."""
         place = (self.first + steps) % len(self.cycle)
         return place if self.is_systematic else self.array()[place]
 
-    def order(self) -> NDArray[np.int64]:
+    def order(self) -> Ints:
         """The positions, step by step, as an array of its own."""
         if self.steps < len(self.cycle):
             return self.at(np.arange(self.steps))
@@ -61,11 +60,11 @@ class Cycle:
         used = self.trim()
         return Cycle(frozen(part.own(used.array())), used.first, used.steps)
 
-    def updates(self) -> NDArray[np.int64]:
+    def updates(self) -> Ints:
         """Positions that some step updates, perhaps more than once."""
         return self.trim().array()
 
-    def counts(self) -> NDArray[Any]:
+    def counts(self) -> Array:
         """How often each position occurs."""
         whole, rest = divmod(self.steps, len(self.cycle))
         size = self.size()
@@ -117,12 +116,12 @@ class Draw:
     """`steps` independent steps, each with the same probabilities (None: uniform on 0..n-1)."""
 
     n: int
-    probabilities: NDArray[np.float64] | None
+    probabilities: Floats | None
     steps: int
     is_random: ClassVar[Literal[True]] = True
     period: ClassVar[int] = 1
 
-    def vector(self) -> NDArray[np.float64]:
+    def vector(self) -> Floats:
         """Probability of each position."""
         return np.full(self.n, 1.0 / self.n) if self.probabilities is None else self.probabilities
 
@@ -136,11 +135,11 @@ class Draw:
         q[part.own(reached)] = self.vector()[reached]
         return Draw(part.size, frozen(q), self.steps)
 
-    def updates(self) -> NDArray[np.int64]:
+    def updates(self) -> Ints:
         """Positions that some step can update."""
         return np.flatnonzero(self.vector())
 
-    def counts(self) -> NDArray[np.float64]:
+    def counts(self) -> Floats:
         """Expected number of occurrences of each position."""
         return self.steps * self.vector()
 
@@ -181,7 +180,7 @@ class Draw:
 Segment = Cycle | Draw
 
 
-def read_order(order: Any) -> NDArray[np.int64]:
+def read_order(order: Any) -> Ints:
     """Positions, at least one."""
     try:
         array = np.asarray(order)
@@ -195,7 +194,7 @@ def read_order(order: Any) -> NDArray[np.int64]:
     return frozen(array.astype(np.int64))
 
 
-def read_probabilities(probabilities: Any) -> NDArray[np.float64]:
+def read_probabilities(probabilities: Any) -> Floats:
     """Numbers that sum to 1, nearly; not normalised."""
     q = check.real_array(probabilities, "probabilities")
     if q.ndim != 1 or not q.size:

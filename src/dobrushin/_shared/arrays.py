@@ -8,6 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+# Types of arrays.
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 # Unit roundoff: the largest relative error of one operation on doubles.
 UNIT = 2.0**-53
 # So many numbers, and a few arrays that are made of them, fit into a cache.
