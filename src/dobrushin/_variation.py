@@ -122,7 +122,7 @@ class Problem:
     def roundings(self, scan: Scan) -> int:
         """The number of roundings that one entry of b can suffer on the way through the scan."""
         width = int(np.diff(self.start).max(initial=0))
-        return sum(segment.roundings(width) for segment in scan._segments)
+        return sum((width + (5 if segment.is_random else 1)) * segment.steps for segment in scan._segments)
 
     def advance(self, scan: Scan, b: Floats) -> None:
         """Update b through the scan."""

@@ -328,7 +328,6 @@ class Lookup:
     """
 
     def __init__(self, value: Any, shapes: list[tuple[int, ...]], states: int, argument: str) -> None:
-        self._arguments = (value, shapes, states, argument)
         self._row = (states,) if states else ()
         self.argument = argument
         self._call = value if callable(value) else None
@@ -348,11 +347,11 @@ class Lookup:
             if array.ndim == 0 and not states and len(value) == 1:
                 self._constant = float(check.finite(np.asarray(array, dtype=np.float64), argument))
             elif array.shape not in [(*choice, *self._row) for choice in choices]:
-                shape = (*choices[-1], *self._row)
-                ways = f"a function or an array of shape {shape}"
-                pair = f", or (right, down) of shapes {tuple(shapes)}" if len(shapes) == 2 else ""
-                requirement = ways + pair if states else f"a number, {ways}{pair}"
-                raise ArgumentError(argument, requirement, got=f"shape {array.shape}")
+                ways = f"an array of shape {(*choices[-1], *self._row)}"
+                if len(shapes) == 2:
+                    ways = f"an array over the {size} edges or (right, down) of shapes {tuple(shapes)}"
+                number = "" if states else "a number, "
+                raise ArgumentError(argument, f"{number}a function or {ways}", got=f"shape {array.shape}")
             else:
                 self._arrays.append(array)
 
@@ -361,10 +360,12 @@ class Lookup:
         """Whether the values are made by a function, or lie on disk."""
         return self._call is not None or any(_mapped_root(array) is not None for array in self._arrays)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        value, *rest = self._arguments
-        packed = tuple(map(_pack, value)) if isinstance(value, tuple) else _pack(value)
-        return _lookup, (packed, *rest)
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_arrays": [_pack(array) for array in self._arrays]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        arrays = [array.open() if isinstance(array, MappedArray) else array for array in state["_arrays"]]
+        vars(self).update(state, _arrays=arrays)
 
     def __call__(self, numbers: Ints) -> Floats:
         shape = (len(numbers), *self._row)
@@ -400,10 +401,3 @@ class Lookup:
         else:
             return values.astype(np.float64)
         raise ArgumentError(self.argument, requirement, got=got, where=where)
-
-
-def _lookup(value: Any, *rest: Any) -> Lookup:
-    def unpack(part: Any) -> Any:
-        return part.open() if isinstance(part, MappedArray) else part
-
-    return Lookup(tuple(map(unpack, value)) if isinstance(value, tuple) else unpack(value), *rest)

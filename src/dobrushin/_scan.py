@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, cast
+from typing import Any, ClassVar, Literal, cast
 from zipfile import BadZipFile
 
 import numpy as np
@@ -16,12 +17,145 @@ from dobrushin._kernels.waves import levels
 from dobrushin._models.model import Model
 from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model
-from dobrushin._scan.segments import Cycle, Draw, Segment, read_order, read_probabilities
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Array, Floats, Ints, distinct, frozen
 from dobrushin._shared.call import public
 from dobrushin._shared.text import card
 from dobrushin.errors import ArgumentError
+
+
+@dataclass(frozen=True, eq=False)
+class Cycle:
+    """`steps` steps through a cycle of positions, from its place `first`."""
+
+    cycle: range | Ints  # a range is 0..n-1
+    first: int
+    steps: int
+    is_random: ClassVar[Literal[False]] = False
+
+    @property
+    def is_systematic(self) -> bool:
+        """Whether the cycle is 0..n-1."""
+        return isinstance(self.cycle, range)
+
+    @property
+    def period(self) -> int:
+        """Steps after which the positions come again."""
+        return len(self.cycle)
+
+    def array(self) -> Ints:
+        """The cycle as an array."""
+        return np.arange(len(self.cycle)) if isinstance(self.cycle, range) else self.cycle
+
+    def at(self, steps: Ints) -> Ints:
+        """The positions that these steps update."""
+        place = (self.first + steps) % len(self.cycle)
+        return place if self.is_systematic else self.array()[place]
+
+    def order(self) -> Ints:
+        """The positions, step by step, as an array of its own."""
+        if self.steps < len(self.cycle):
+            return self.at(np.arange(self.steps))
+        return np.resize(np.roll(self.array(), -self.first), self.steps)
+
+    def cut(self, lo: int, hi: int) -> Cycle:
+        """Steps lo to hi."""
+        return Cycle(self.cycle, (self.first + lo) % len(self.cycle), hi - lo)
+
+    def within(self, part: Numbering) -> Cycle:
+        """Renumber the steps for a part that holds all positions that they reach."""
+        return Cycle(frozen(part.own(self.updates())), 0 if self.steps < len(self.cycle) else self.first, self.steps)
+
+    def updates(self) -> Ints:
+        """Positions that some step updates, perhaps more than once: the cycle, or the part of it that is reached."""
+        return self.order() if self.steps < len(self.cycle) else self.array()
+
+    def counts(self) -> Array:
+        """How often each position occurs."""
+        whole, rest = divmod(self.steps, len(self.cycle))
+        counts = np.bincount(self.cut(0, rest).order(), minlength=self.size())
+        return counts + whole * np.bincount(self.array(), minlength=self.size()) if whole else counts
+
+    def size(self) -> int:
+        """One more than the largest position."""
+        if self.is_systematic and self.steps >= len(self.cycle):
+            return len(self.cycle)
+        return 1 + int(self.updates().max(initial=-1))
+
+    def __str__(self) -> str:
+        if self.is_systematic:
+            return f"systematic over {len(self.cycle)}{f' from {self.first}' if self.first else ''}"
+        shown = self.cut(0, min(self.steps, 8)).order()
+        return f"order=[{' '.join(map(str, shown))}{' ...' if self.steps > 8 else ''}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """`steps` independent steps, each with the same probabilities (None: uniform on 0..n-1)."""
+
+    n: int
+    probabilities: Floats | None
+    steps: int
+    is_random: ClassVar[Literal[True]] = True
+    period: ClassVar[int] = 1
+
+    def vector(self) -> Floats:
+        """Probability of each position."""
+        return np.full(self.n, 1.0 / self.n) if self.probabilities is None else self.probabilities
+
+    def cut(self, lo: int, hi: int) -> Draw:
+        """Steps lo to hi."""
+        return Draw(self.n, self.probabilities, hi - lo)
+
+    def within(self, part: Numbering) -> Draw:
+        """Renumber the steps for a part that holds all positions that they reach."""
+        q, reached = np.zeros(part.size), self.updates()
+        q[part.own(reached)] = self.vector()[reached]
+        return Draw(part.size, frozen(q), self.steps)
+
+    def updates(self) -> Ints:
+        """Positions that some step can update."""
+        return np.flatnonzero(self.vector())
+
+    def counts(self) -> Floats:
+        """Expected number of occurrences of each position."""
+        return self.steps * self.vector()
+
+    def size(self) -> int:
+        """Number of positions."""
+        return self.n
+
+    def __str__(self) -> str:
+        return f"{'uniform' if self.probabilities is None else 'random'} over {self.n}"
+
+
+# Told apart by `is_random`.
+Segment = Cycle | Draw
+
+
+def read_order(order: Any) -> Ints:
+    """Positions, at least one."""
+    try:
+        array = np.asarray(order)
+    except ValueError:
+        array = np.empty(())
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise ArgumentError("order", "a sequence of positions", order)
+    check.all_entries((array >= 0) & (array < 2**60), array, "order", "non-negative positions")
+    if not array.size:
+        raise ArgumentError("order", "at least one step", order)
+    return frozen(array.astype(np.int64))
+
+
+def read_probabilities(probabilities: Any) -> Floats:
+    """Numbers that sum to 1, nearly; not normalised."""
+    q = check.real_array(probabilities, "probabilities")
+    if q.ndim != 1 or not q.size:
+        raise ArgumentError("probabilities", "one number per variable", probabilities)
+    check.all_entries((q >= 0) & (q <= 1), q, "probabilities", "between 0 and 1")
+    if abs(q.sum() - 1) > 1e-9:
+        raise ArgumentError("probabilities", "numbers that sum to 1", got=f"the sum {q.sum()!r}")
+    return q
 
 
 class Scan:
@@ -188,7 +322,13 @@ class Scan:
         """Fail if a step updates a variable that a model of `n` variables does not have."""
         step = 0
         for segment in self._segments:
-            segment.check_fits(n, step)
+            if segment.size() > n:
+                if segment.is_random:
+                    requirement, got = f"over {n} variables", f"{segment.n} variables"
+                    raise ArgumentError("scan", requirement, got=got, where=f"step {step}")
+                order = segment.cut(0, min(segment.steps, segment.period)).order()
+                k = int(np.argmax(order >= n))
+                raise ArgumentError("scan", f"of positions from 0 to {n - 1}", int(order[k]), f"step {step + k}")
             step += segment.steps
 
     def __len__(self) -> int:
@@ -237,9 +377,8 @@ class Scan:
             mine, yours = self[start:end], other[start:end]
             if mine.is_random != yours.is_random:
                 return False
-            if mine.is_random and (mine.step_probabilities(0, n) != yours.step_probabilities(0, n)).any():
-                return False
-            if not mine.is_random and (mine.order != yours.order).any():
+            one, two = (s.step_probabilities(0, n) if s.is_random else s.order for s in (mine, yours))
+            if (one != two).any():
                 return False
             start = end
         return True
@@ -264,7 +403,13 @@ class Scan:
         """The scan as a dict of arrays, as it is written to files."""
         arrays: dict[str, Any] = {"format": np.array("dobrushin scan 1")}
         for k, segment in enumerate(self._segments):
-            arrays |= {f"{k}.{name}": array for name, array in segment.to_arrays().items()}
+            if segment.is_random:
+                arrays[f"{k}.draw"] = np.array([segment.n, segment.steps], dtype=np.int64)
+                if segment.probabilities is not None:
+                    arrays[f"{k}.probabilities"] = segment.probabilities
+            else:
+                arrays[f"{k}.cycle"] = np.array([segment.first, segment.steps], dtype=np.int64)
+                arrays[f"{k}.order"] = np.array(segment.period) if segment.is_systematic else segment.cycle
         return arrays
 
     @classmethod
@@ -276,9 +421,18 @@ class Scan:
         segments: list[Segment] = []
         while arrays:
             k = len(segments)
-            kind, names = (Cycle, ("cycle", "order")) if f"{k}.cycle" in arrays else (Draw, ("draw", "probabilities"))
-            own = {name: arrays.pop(f"{k}.{name}") for name in names if f"{k}.{name}" in arrays}
-            segments.append(kind.from_arrays(own))
+            if f"{k}.cycle" in arrays:
+                (first, steps), order = map(int, arrays.pop(f"{k}.cycle")), arrays.pop(f"{k}.order")
+                cycle = range(check.count(int(order), "order")) if order.ndim == 0 else read_order(order)
+                if not 0 <= first < len(cycle) or steps < 1:
+                    raise ValueError
+                segments.append(Cycle(cycle, first, steps))
+                continue
+            (n, steps), q = map(int, arrays.pop(f"{k}.draw")), arrays.pop(f"{k}.probabilities", None)
+            check.count(steps, "steps")
+            if q is not None:  # normalised before it was written: not again, which would change the last digits
+                n, q = len(q), frozen(read_probabilities(q))
+            segments.append(Draw(check.count(n, "n"), q, steps))
         if not segments:
             raise ValueError
         return cls._of(tuple(segments))
