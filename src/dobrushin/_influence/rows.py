@@ -129,8 +129,13 @@ class RowSource(Protocol):
 
 def influence_rows(model: Model, positions: Ints, method: str) -> Rows:
     """The rows at `positions` (increasing), by the smallest bound that `method` allows."""
-    positions = frozen(positions)
-    start, columns = (frozen(part) for part in _neighborhoods(model._form, positions))
+    positions, (ends, columns) = frozen(positions), model._form.adjacency
+    first = ends[positions].astype(np.int64)
+    start, entry = row_entries(first, ends[positions + 1].astype(np.int64) - first)
+    if len(positions) < model.n_variables:
+        columns = columns[entry]
+    columns = frozen(columns.astype(np.int32 if model.n_variables < 2**31 else np.int64, copy=False))
+    start = frozen(start)
     wanted = Wanted(positions, start, columns, method, model.labels)
     if method == "paper" and not len(columns):
         bounds = wanted.no_bounds()
@@ -138,13 +143,3 @@ def influence_rows(model: Model, positions: Ints, method: str) -> Rows:
         form, theorem = widen(model._form, THEOREMS_OF)
         bounds = theorem(form, wanted)
     return Rows(start, columns, *(frozen(part) for part in bounds))
-
-
-def _neighborhoods(form: Form, positions: Ints) -> tuple[Ints, Array]:
-    """Neighbours of some variables, one after the other."""
-    start, columns = form.adjacency
-    first, sizes = start[positions].astype(np.int64), (start[positions + 1] - start[positions]).astype(np.int64)
-    rows, entry = row_entries(first, sizes)
-    if len(positions) < form.n_variables:
-        columns = columns[entry]
-    return rows, columns.astype(np.int32 if form.n_variables < 2**31 else np.int64, copy=False)

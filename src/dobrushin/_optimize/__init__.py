@@ -2,7 +2,7 @@
 
 from dobrushin._optimize.dogs import optimize_scan
 from dobrushin._optimize.greedy import greedy_scan
-from dobrushin._optimize.scan_result import ScanResult
+from dobrushin._optimize.guide import ScanResult
 from dobrushin._optimize.shortest import shortest_scan
 
 __all__ = ["ScanResult", "greedy_scan", "optimize_scan", "shortest_scan"]

@@ -13,8 +13,7 @@ from dobrushin._kernels import descent
 from dobrushin._kernels.greedy import move_steps
 from dobrushin._models import Model
 from dobrushin._models.sources import read_source
-from dobrushin._optimize.guide import guide_of
-from dobrushin._optimize.scan_result import ScanResult, whole
+from dobrushin._optimize.guide import ScanResult, guide_of, whole
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Bools, Floats, Ints, frozen

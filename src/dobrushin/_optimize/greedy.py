@@ -15,8 +15,7 @@ from dobrushin._kernels import descent, greedy
 from dobrushin._models import Model
 from dobrushin._models.sources import read_source
 from dobrushin._optimize.dogs import move_single_steps
-from dobrushin._optimize.guide import guide_of
-from dobrushin._optimize.scan_result import ScanResult, whole
+from dobrushin._optimize.guide import ScanResult, guide_of, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import compile as pieces
 from dobrushin._shared import validate as check

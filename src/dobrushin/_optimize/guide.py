@@ -1,4 +1,4 @@
-"""Choosing scans where the influence is too strong for its variation to mean anything.
+"""A scan with its certificate; and choosing scans where the influence is too strong for its variation to mean anything.
 
 Where the spectral radius is 1 or more, the variation grows with the length of the scan and misleads. The same matrix,
 scaled to a radius below 1, still says where a scan should spend its steps. It certifies nothing.
@@ -6,19 +6,26 @@ scaled to a radius below 1, still says where a scan should spend its steps. It c
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from scipy import sparse
 
-from dobrushin._influence import Influence
+from dobrushin._influence import Influence, influence
 from dobrushin._influence.known import KnownInfluence
 from dobrushin._influence.rows import Rows, RowSource
+from dobrushin._models import Model
+from dobrushin._models.near import Numbering
+from dobrushin._models.sources import as_model
+from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Ints, distinct
 from dobrushin._shared.call import current_deadline
 from dobrushin._shared.environment import log
 from dobrushin._variation import Variation
+from dobrushin.errors import ArgumentError
 from dobrushin.typing import Guide
 
 # The spectral radius to scale to; benchmarks/guides.py compares it with others.
@@ -27,7 +34,43 @@ RADIUS = 0.95
 _SMALL, _MOST, _ROUNDS = 5000, 20_000, 60
 
 
-def guide_of(influence: Influence, bound: Variation, guide: Any) -> Influence | None:
+@dataclass(frozen=True)
+class ScanResult:
+    """A scan and its certificate.
+
+    Attributes
+    ----------
+    scan : Scan
+    variation : Variation
+        Freshly computed for the scan.
+    """
+
+    scan: Scan
+    variation: Variation
+
+    def _repr_html_(self) -> str:
+        """Return the representation for notebooks."""
+        return self.scan._repr_html_() + self.variation._repr_html_()
+
+    def _lift(self, part: Numbering | None) -> ScanResult:
+        """Renumber the positions for the model that `part` is a part of; None leaves them as they are."""
+        return ScanResult(self.scan._lift(part), self.variation._lift(part))
+
+    def write_proof(self, path: str | os.PathLike[str]) -> None:
+        """Write a proof of the certificate: see `Variation.write_proof`."""
+        self.variation.write_proof(path)
+
+
+def whole(value: Influence | Model) -> Influence:
+    """The influence on every variable."""
+    if not isinstance(value, Influence):
+        return influence(as_model(value, "model", "a model or an Influence"))
+    if value.computed_rows is not None:
+        raise ArgumentError("model", "a model or an Influence with all rows", value)
+    return value
+
+
+def guide_of(known: Influence, bound: Variation, guide: Any) -> Influence | None:
     """The influence to choose again with, where the bound says little; None where it need not be.
 
     A bound below half of the trivial one by the caps alone is informative: no guide is needed.
@@ -36,18 +79,19 @@ def guide_of(influence: Influence, bound: Variation, guide: Any) -> Influence | 
         return None
     check.choice(guide, get_args(Guide), "guide")
     objective = bound._objective
-    if bound.value < 0.5 * float(objective.weights @ influence.caps[objective.positions]):
+    if bound.value < 0.5 * float(objective.weights @ known.caps[objective.positions]):
         return None
-    factor = _factor(influence)
-    if factor < 1.0:
-        log.info("influence is too strong to choose scans with: scaled by %.3g", factor)
-    return None if factor == 1.0 else Influence(influence.matrix * factor, influence.labels)
+    radius = known.spectral_radius() if known.n_variables <= _SMALL else _rough_radius(known.matrix)
+    if not radius >= 1.0:
+        return None
+    log.info("influence is too strong to choose scans with: scaled by %.3g", RADIUS / radius)
+    return Influence(known.matrix * (RADIUS / radius), known.labels)
 
 
 def guiding_rows(known: KnownInfluence, targets: Ints) -> RowSource:
     """Rows of a model to choose scans with: the best bounds, scaled where they are too strong around the targets."""
-    factor = _factor_for(radius_around(known, influence_around(known, targets)))
-    return known if factor == 1.0 else _Scaled(known, factor)
+    radius = radius_around(known, influence_around(known, targets))
+    return _Scaled(known, RADIUS / radius) if radius >= 1.0 else known
 
 
 class Around(NamedTuple):
@@ -80,15 +124,6 @@ def influence_around(known: KnownInfluence, targets: Ints) -> Around:
 def radius_around(known: KnownInfluence, around: Around) -> float:
     """Return the spectral radius of a small model, or estimate it around some targets of a large one."""
     return known.whole.spectral_radius() if known.n_variables <= _SMALL else _rough_radius(around.matrix)
-
-
-def _factor(influence: Influence) -> float:
-    small = influence.n_variables <= _SMALL
-    return _factor_for(influence.spectral_radius() if small else _rough_radius(influence.matrix))
-
-
-def _factor_for(radius: float) -> float:
-    return RADIUS / radius if radius >= 1.0 else 1.0
 
 
 def _rough_radius(matrix: Any) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import numpy as np
@@ -13,14 +13,13 @@ from dobrushin._models import Model
 from dobrushin._models.sources import as_model, read_source
 from dobrushin._optimize.dogs import polisher
 from dobrushin._optimize.greedy import BackwardGreedy
-from dobrushin._optimize.guide import guide_of
-from dobrushin._optimize.scan_result import ScanResult, whole
+from dobrushin._optimize.guide import ScanResult, guide_of, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Floats, Ints
 from dobrushin._shared.call import public
 from dobrushin._shared.compile import in_pieces
-from dobrushin._variation import Objective, Variation, evaluate, read_objective
+from dobrushin._variation import Objective, evaluate, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
 from dobrushin.typing import Criterion, Guide
 
@@ -104,129 +103,119 @@ def shortest_scan(
     check.choice(criterion, get_args(Criterion), "criterion")
     polish = check.count(polish, "polish", 0)
     limit = MOST_STEPS if max_steps is None else check.count(max_steps, "max_steps")
-
-    def measure(bound: Variation) -> float:
-        return _measure(bound, objective, criterion)
-
-    def certify(order: Ints) -> ScanResult:
-        scan = Scan(order)
-        return ScanResult(scan, evaluate(source, scan, objective, error=source._error))
-
-    search = BackwardGreedy(source, objective)
-    reach = _reach_sum if criterion == "sum" else _reach_max
-    result = reach(search, certify, measure, tolerance, limit, len(objective.positions))
-    if result is None:
-        if guide is not None and search.steps < limit:
-            failed = certify(search.order()).variation
-            if (chooser := guide_of(whole(model), failed, guide)) is not None:
-                search = BackwardGreedy(chooser, objective)
-                search.extend(tolerance, limit)
-                best = certify(search.order())
-                raise ToleranceError(tolerance, measure(best.variation), _GUIDED, result=best)
-        raise _failure(search, certify, measure, tolerance, limit)
-    return _shorten(result, search, certify, measure, tolerance, polish) if polish else result
+    search = _Search(source, objective, criterion, tolerance, limit)
+    result = search.reach_sum() if criterion == "sum" else search.reach_max()
+    if result is not None:
+        return search.shorten(result, polish) if polish else result
+    greedy = search.greedy
+    if guide is not None and greedy.steps < limit:
+        failed = search.certify(greedy.order()).variation
+        if (chooser := guide_of(whole(model), failed, guide)) is not None:
+            greedy = BackwardGreedy(chooser, objective)
+            greedy.extend(tolerance, limit)
+            raise search.failure(greedy.order(), _GUIDED)
+    why = f"It may take more than {limit} steps: raise max_steps." if greedy.steps >= limit else _STAGNATES
+    raise search.failure(greedy.order(int(np.argmin(greedy.norms[1:])) + 1), why)
 
 
 _GUIDED = (
     "The spectral radius of the influence is 1 or more, where longer scans are not better by this bound. The scan was "
     "chosen with a weaker influence: see dobrushin.coalescence for a certificate by simulation."
 )
-Certify = Callable[[Ints], ScanResult]
-Measure = Callable[[Variation], float]
+_STAGNATES = (
+    "Longer scans were no better: the influence on the variables near the targets is too strong. Try a sharper "
+    "influence (method='best' or 'exact'), fewer targets or a larger tolerance."
+)
 
 
-def _reach_sum(
-    search: BackwardGreedy, certify: Certify, measure: Measure, tolerance: float, limit: int, targets: int
-) -> ScanResult | None:
-    """Grow the scan until its certificate holds: the norm of the greedy search is almost that certificate."""
-    del targets
-    goal, look = tolerance, FIRST_LOOK
-    while True:
-        reached = search.extend(goal, min(limit, look))
-        if reached:
-            result = certify(search.order() if search.steps else search.first())
-            if measure(result.variation) <= tolerance:
-                return result
-            if search.norm == 0.0:
+class _Search:
+    """A search for a short scan whose certificate is within a tolerance."""
+
+    def __init__(self, source: RowSource, objective: Objective, criterion: str, tolerance: float, limit: int) -> None:
+        self.source, self.objective, self.criterion = source, objective, criterion
+        self.tolerance, self.limit = tolerance, limit
+        self.greedy = BackwardGreedy(source, objective)
+
+    def certify(self, order: Ints) -> ScanResult:
+        """Return a scan with its certificate."""
+        scan = Scan(order)
+        return ScanResult(scan, evaluate(self.source, scan, self.objective, error=self.source._error))
+
+    def measure(self, result: ScanResult) -> float:
+        """Return the number that must be within the tolerance."""
+        bound = result.variation
+        return bound.value if self.criterion == "sum" else float((self.objective.weights * bound.target_bounds).max())
+
+    def failure(self, order: Ints, why: str) -> ToleranceError:
+        """Return the error that carries the best scan."""
+        best = self.certify(order)
+        return ToleranceError(self.tolerance, self.measure(best), why, result=best)
+
+    def reach_sum(self) -> ScanResult | None:
+        """Grow the scan until its certificate holds: the norm of the greedy search is almost that certificate."""
+        greedy, goal, look = self.greedy, self.tolerance, FIRST_LOOK
+        while True:
+            if greedy.extend(goal, min(self.limit, look)):
+                result = self.certify(greedy.order() if greedy.steps else greedy.first())
+                if self.measure(result) <= self.tolerance:
+                    return result
+                if greedy.norm == 0.0:
+                    return None  # the remaining variation is rounding, which a longer scan cannot reduce
+                goal = min(greedy.norm * (1 - 1e-9), float(np.nextafter(greedy.norm, 0.0)))
+            elif greedy.steps >= self.limit or stagnates(greedy.norms):
+                return None
+            else:
+                look *= 2
+
+    def reach_max(self) -> ScanResult | None:
+        """Grow by a quarter at a time until every bound holds, then bisect; shorter scans are ends of longer ones."""
+        greedy, short, long = self.greedy, 0, min(self.limit, len(self.objective.positions))
+        while True:
+            greedy.extend(0.0, long)
+            result = self.certify(greedy.order(min(long, greedy.steps)))
+            if self.measure(result) <= self.tolerance:
+                break
+            if greedy.norm == 0.0:
                 return None  # the remaining variation is rounding, which a longer scan cannot reduce
-            goal = min(search.norm * (1 - 1e-9), float(np.nextafter(search.norm, 0.0)))
-        elif search.steps >= limit or stagnates(search.norms):
-            return None
-        else:
-            look *= 2
+            if long >= self.limit or greedy.steps < long or (long > 8 * FIRST_LOOK and stagnates(greedy.norms)):
+                return None
+            short, long = long, min(self.limit, long + long // 4 + 1)
+        while long - short > 1:
+            middle = (short + long) // 2
+            trial = self.certify(greedy.order(middle))
+            if self.measure(trial) <= self.tolerance:
+                result, long = trial, middle
+            else:
+                short = middle
+        return result
 
-
-def _reach_max(
-    search: BackwardGreedy, certify: Certify, measure: Measure, tolerance: float, limit: int, targets: int
-) -> ScanResult | None:
-    """Grow by a quarter at a time until every bound holds, then bisect; shorter scans are ends of longer ones."""
-    short, long = 0, min(limit, targets)
-    while True:
-        search.extend(0.0, long)
-        result = certify(search.order(min(long, search.steps)))
-        if measure(result.variation) <= tolerance:
-            break
-        if search.norm == 0.0:
-            return None  # the remaining variation is rounding, which a longer scan cannot reduce
-        if long >= limit or search.steps < long or (long > 8 * FIRST_LOOK and stagnates(search.norms)):
-            return None
-        short, long = long, min(limit, long + long // 4 + 1)
-    while long - short > 1:
-        middle = (short + long) // 2
-        trial = certify(search.order(middle))
-        if measure(trial.variation) <= tolerance:
-            result, long = trial, middle
-        else:
-            short = middle
-    return result
+    def shorten(self, result: ScanResult, polish: int) -> ScanResult:
+        """A polished scan is better than it need be, so that its first steps can go; again until nothing goes."""
+        greedy = self.greedy
+        matrix, weights = greedy.matrix(), greedy.weights()
+        improve = polisher(matrix, weights, greedy.has_row[: greedy.size], polish)
+        order = greedy.local(result.scan.order)
+        while len(order) > 1:
+            better = improve(order)
+            # The variation of each end of the order by itself, without clamps and rounding: by number of steps.
+            rows, norms = (matrix.indptr[:-1], matrix.indptr[1:], matrix.indices, matrix.data), np.empty(len(order) + 1)
+            in_pieces(suffix_norms, len(order), better, *rows, weights.copy(), np.empty(2), norms)
+            fits = np.flatnonzero(norms[1:-1] <= self.tolerance)
+            keep = int(fits[0]) + 1 if len(fits) else len(order) - 1
+            trial = self.certify(greedy.ids[better[-keep:]])
+            if self.measure(trial) > self.tolerance:
+                trial = self.certify(greedy.ids[improve(better[-keep:])])
+            if self.measure(trial) > self.tolerance:
+                break
+            result, order = trial, greedy.local(trial.scan.order)
+        return result
 
 
 def stagnates(norms: Floats) -> bool:
-    """Whether doubling the length of a greedy scan no longer helps."""
+    """Return whether doubling the length of a greedy scan no longer helps."""
     half = len(norms) // 2
     # Written so that norms which have overflowed stagnate too.
     return not norms[half:].min() <= 0.999 * norms[:half].min()
-
-
-def _shorten(
-    result: ScanResult, search: BackwardGreedy, certify: Certify, measure: Measure, tolerance: float, polish: int
-) -> ScanResult:
-    """A polished scan is better than it need be, so that its first steps can go; again until nothing goes."""
-    matrix, weights = search.matrix(), search.weights()
-    improve = polisher(matrix, weights, search.has_row[: search.size], polish)
-    order = search.local(result.scan.order)
-    while len(order) > 1:
-        better = improve(order)
-        norms = _suffix_norms(better, matrix, weights)
-        fits = np.flatnonzero(norms[1:-1] <= tolerance)
-        keep = int(fits[0]) + 1 if len(fits) else len(order) - 1
-        trial = certify(search.ids[better[-keep:]])
-        if measure(trial.variation) > tolerance:
-            trial = certify(search.ids[improve(better[-keep:])])
-        if measure(trial.variation) > tolerance:
-            break
-        result, order = trial, search.local(trial.scan.order)
-    return result
-
-
-def _suffix_norms(order: Ints, matrix: Any, weights: Floats) -> Floats:
-    """The variation of each end of an order by itself, without clamps and rounding: by number of steps."""
-    rows, norms = (matrix.indptr[:-1], matrix.indptr[1:], matrix.indices, matrix.data), np.empty(len(order) + 1)
-    in_pieces(suffix_norms, len(order), order, *rows, weights.copy(), np.empty(2), norms)
-    return norms
-
-
-def _failure(
-    search: BackwardGreedy, certify: Certify, measure: Measure, tolerance: float, limit: int
-) -> ToleranceError:
-    best = certify(search.order(int(np.argmin(search.norms[1:])) + 1))
-    why = (
-        f"It may take more than {limit} steps: raise max_steps."
-        if search.steps >= limit
-        else "Longer scans were no better: the influence on the variables near the targets is too strong. Try a "
-        "sharper influence (method='best' or 'exact'), fewer targets or a larger tolerance."
-    )
-    return ToleranceError(tolerance, measure(best.variation), why, result=best)
 
 
 def _shortest_nearby(model: Model, targets: Any, weights: Any, **options: Any) -> ScanResult:
@@ -247,14 +236,11 @@ def _shortest_nearby(model: Model, targets: Any, weights: Any, **options: Any) -
             if len(order):
                 source = row_source(part.model)
                 objective = read_objective(source, targets, weights)
-                best = ScanResult(Scan(order), evaluate(source, Scan(order), objective, error=source._error))
-                reached = _measure(best.variation, objective, options["criterion"])
-                raise ToleranceError(error.tolerance, reached, error.why, result=best._lift(part.numbering)) from None
+                search = _Search(source, objective, options["criterion"], error.tolerance, 0)
+                best = search.certify(order)
+                reached, lifted = search.measure(best), best._lift(part.numbering)
+                raise ToleranceError(error.tolerance, reached, error.why, result=lifted) from None
         else:
             if part.inner[result.scan._updates(part.model.n_variables)].all():
                 return result._lift(part.numbering)
         radius *= 2
-
-
-def _measure(bound: Variation, objective: Objective, criterion: str) -> float:
-    return bound.value if criterion == "sum" else float((objective.weights * bound.target_bounds).max())

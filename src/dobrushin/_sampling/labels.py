@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._influence.factors import Packed, pack_factors
+from dobrushin._influence.theorems import Packed, pack_factors
 from dobrushin._kernels import conditional, labels
 from dobrushin._kernels.waves import potts_waves
 from dobrushin._models.factors import FactorTables, finite_extremes
