@@ -17,8 +17,8 @@ from dobrushin._estimate.local import Local
 from dobrushin._estimate.method import Choice
 from dobrushin._estimate.query import DERIVED, make_query, read_query, read_settings
 from dobrushin._estimate.regions import Region, Wanted
+from dobrushin._exact.engine import pair_signs, sum_region, surroundings
 from dobrushin._exact.order import find_region_order
-from dobrushin._exact.region import pair_signs, sum_region, surroundings
 from dobrushin._models.memory import Memory
 from dobrushin._optimize.greedy import Ball, Reach
 from dobrushin._shared.arrays import frozen

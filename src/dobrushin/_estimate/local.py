@@ -17,7 +17,7 @@ from dobrushin._estimate.questions import Question, Shortfall, StateQuestion
 from dobrushin._estimate.regions import SECONDS_PER_CELL, SECONDS_PER_REGION, Growth, Region, Wanted
 from dobrushin._estimate.runs import unchecked_weights
 from dobrushin._estimate.targets import name_of
-from dobrushin._exact.region import Law
+from dobrushin._exact.engine import Law
 from dobrushin._shared.call import NO_DEADLINE, LateError
 from dobrushin._shared.environment import log
 from dobrushin._shared.running import Running

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.query import Query
+from dobrushin._exact.engine import Law, Surroundings, sum_region, surroundings
 from dobrushin._exact.order import Order, find_region_order
-from dobrushin._exact.region import Law, Surroundings, sum_region, surroundings
 from dobrushin._optimize.greedy import MOST_VARIABLES, Ball, Reach
 from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import frozen

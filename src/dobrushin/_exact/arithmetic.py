@@ -6,6 +6,7 @@ The steps of a sum run in pieces, over threads, so that Ctrl-C, time limits and 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from dobrushin._exact.program import Program
 from dobrushin._kernels import contraction
 from dobrushin._kernels.contraction import LENGTH, LOWEST, MADE
 from dobrushin._models.factors import FactorTables
-from dobrushin._shared.arrays import UNIT, Array, Floats, Ints
+from dobrushin._shared.arrays import UNIT, Floats, Ints
 from dobrushin._shared.call import Deadline, bar, current_deadline
 from dobrushin._shared.compile import code_for
 from dobrushin._shared.executors import cores, own_executor
@@ -242,10 +243,16 @@ def shifted_tables(tables: FactorTables) -> Shifts:
     return Shifts(logs, tops, spans)
 
 
-class _Ledger:
-    """Error bounds of all tables: see `contraction.account`."""
+def _gamma(units: float) -> float:
+    """Bound a product of roundings, less 1; infinite where no bound holds."""
+    return units * UNIT / (1.0 - units * UNIT) if units * UNIT < 2.0**-20 else math.inf
+
+
+class _Tables(ABC):
+    """The tables of a program, with bounds on the errors of each: see `contraction.account`."""
 
     def __init__(self, program: Program, shifts: Shifts, longest: float) -> None:
+        self.program, self.shifts = program, shifts
         count = len(program.offset)
         self.exponent = np.zeros(count, dtype=np.int64)
         self.units = np.zeros(count)
@@ -255,45 +262,49 @@ class _Ledger:
         self.units[: program.n_factors] = _EXP + np.minimum(shifts.spans, longest)
         self.bounds = (self.exponent, self.units, self.absolute, self.least)
 
+    @abstractmethod
+    def table(self, block: int) -> Floats:
+        """Return a table that was made, as plain floats."""
 
-def _gamma(units: float) -> float:
-    """Bound a product of roundings, less 1; infinite where no bound holds."""
-    return units * UNIT / (1.0 - units * UNIT) if units * UNIT < 2.0**-20 else math.inf
+    @abstractmethod
+    def run_steps(self, working: Working) -> bool:
+        """Run all steps; return False where one makes zeros only."""
+
+    def run(self, working: Working) -> Sums | None:
+        """Return the sums; None where underflow may have left only zeros, or nothing is allowed."""
+        if not self.run_steps(working):
+            return None
+        marginals, relative, absolute = [], 0.0, 0.0
+        for block in self.program.reads:
+            weights = self.table(block)
+            marginals.append(weights / weights.sum())
+            # The sum of the weights, which is at least 1/2, and the division.
+            share = _gamma(float(self.units[block]) + weights.size + 4.0)
+            relative = max(relative, 2.0 * share / (1.0 - share) if share < math.inf else math.inf)
+            loose = float(self.absolute[block])
+            absolute = max(absolute, 4.0 * (weights.size + 1) * loose if weights.size * loose <= 0.25 else 1.0)
+        terms, error = list(self.shifts.tops), 0.0
+        for block in self.program.roots:
+            terms += [math.log(float(self.table(block).reshape(()))), int(self.exponent[block]) * math.log(2.0)]
+            # A root is at least 1/2, so that an absolute error is at most twice as large relatively.
+            share = _gamma(float(self.units[block])) + 2.0 * float(self.absolute[block])
+            sizes = 1.0 + abs(terms[-1]) + abs(terms[-2])
+            error += -math.log1p(-share) + 2.0 * UNIT * sizes if share < 0.5 else math.inf
+        value = math.fsum(terms)
+        return Sums(marginals, relative, absolute, value, error * (1 + 1e-9) + 4.0 * UNIT * abs(value))
 
 
-def _finish(program: Program, ledger: _Ledger, shifts: Shifts, number: Callable[[int], Array]) -> Sums:
-    """Read the marginals and the partition function; `number` returns a table as plain floats."""
-    marginals, relative, absolute = [], 0.0, 0.0
-    for block in program.reads:
-        weights = number(block)
-        marginals.append(weights / weights.sum())
-        # The sum of the weights, which is at least 1/2, and the division.
-        share = _gamma(float(ledger.units[block]) + weights.size + 4.0)
-        relative = max(relative, 2.0 * share / (1.0 - share) if share < math.inf else math.inf)
-        loose = float(ledger.absolute[block])
-        absolute = max(absolute, 4.0 * (weights.size + 1) * loose if weights.size * loose <= 0.25 else 1.0)
-    terms, error = list(shifts.tops), 0.0
-    for block in program.roots:
-        terms += [math.log(float(number(block).reshape(()))), int(ledger.exponent[block]) * math.log(2.0)]
-        # A root is at least 1/2, so that an absolute error is at most twice as large relatively.
-        share = _gamma(float(ledger.units[block])) + 2.0 * float(ledger.absolute[block])
-        error += -math.log1p(-share) + 2.0 * UNIT * (1.0 + abs(terms[-1]) + abs(terms[-2])) if share < 0.5 else math.inf
-    value = math.fsum(terms)
-    return Sums(marginals, relative, absolute, value, error * (1 + 1e-9) + 4.0 * UNIT * abs(value))
-
-
-class Plain:
+class Plain(_Tables):
     """Sums in plain floats: tables are scaled by powers of 2, and the error by underflow is bounded."""
 
     def __init__(self, program: Program, tables: FactorTables, shifts: Shifts) -> None:
-        self.program, self.shifts = program, shifts
-        self.ledger = _Ledger(program, shifts, 746.0)  # exp of less is 0, and then in the absolute error
+        super().__init__(program, shifts, 746.0)  # exp of less is 0, and then in the absolute error
         factors = np.exp(shifts.logs)
         self._fill(factors)
         if len(factors):
             smallest = np.minimum.reduceat(np.where(factors > 0.0, factors, 1.0), tables.table_start[:-1])
-            self.ledger.least[: program.n_factors] = np.frexp(smallest)[1] - 1
-            self.ledger.absolute[: program.n_factors] = np.where(shifts.spans > 700.0, UNDERFLOW, 0.0)
+            self.least[: program.n_factors] = np.frexp(smallest)[1] - 1
+            self.absolute[: program.n_factors] = np.where(shifts.spans > 700.0, UNDERFLOW, 0.0)
 
     def _fill(self, factors: Floats) -> None:
         """Make the store, with the factors and the tables of ones."""
@@ -303,15 +314,9 @@ class Plain:
             self.program.table(self.store, block)[...] = 1.0
 
     def table(self, block: int) -> Floats:
-        """Return a table that was made."""
         return self.program.table(self.store, block)
 
-    def run(self, working: Working) -> Sums | None:
-        """Return the sums; None where underflow may have left only zeros, or nothing is allowed."""
-        return _finish(self.program, self.ledger, self.shifts, self.table) if self._run_steps(working) else None
-
-    def _run_steps(self, working: Working) -> bool:
-        """Run all steps; return False where one makes zeros only."""
+    def run_steps(self, working: Working) -> bool:
         program = self.program
         fixed = (program.sizes, program.scope_start, program.scope, program.offset, *program.steps)
         place = np.full(len(program.sizes), -1, dtype=np.int64)
@@ -320,7 +325,7 @@ class Plain:
             if is_large:
                 done = self._run_large(first, working)
             else:
-                call = (first, last, *fixed, self.store, place, UNDERFLOW, *self.ledger.bounds)
+                call = (first, last, *fixed, self.store, place, UNDERFLOW, *self.bounds)
                 work = _OPERATIONS_PER_STEP * (last - first) + _OPERATIONS_PER_ENTRY * entries
                 done = working.wait_for(code_for(contraction.run_steps, work), *call) == last
             if not done:
@@ -342,18 +347,17 @@ class Plain:
 
     def _account(self, t: int, terms: float, most: float, least: float) -> int:
         """Write down the error of a table with these extremes; return the power of 2 to divide it by."""
-        bounds = self.ledger.bounds
+        bounds = self.bounds
         return int(contraction.account(t, terms, most, least, UNDERFLOW, *self.program.steps, *bounds))
 
 
-class Wide:
+class Wide(_Tables):
     """Sums in numbers with exponents of their own, which cannot underflow: slow, and rarely needed."""
 
     def __init__(self, program: Program, shifts: Shifts) -> None:
-        self.program, self.shifts = program, shifts
+        super().__init__(program, shifts, math.inf)
         self.store = np.zeros(program.length)
         self.powers = np.zeros(program.length, dtype=np.int64)
-        self.ledger = _Ledger(program, shifts, math.inf)
         # Smaller exponents are raised to LOWEST; spans as large as that make the bound on the error infinite.
         bits = np.maximum(shifts.logs / math.log(2.0), LOWEST)
         whole = np.floor(bits)
@@ -361,7 +365,7 @@ class Wide:
         self.store[:count] = np.where(shifts.logs > -np.inf, 0.5 * np.exp2(bits - whole), 0.0)
         self.powers[:count] = whole.astype(np.int64) + 1
         # The quotient and the fraction are rounded too.
-        self.ledger.units[: program.n_factors] += 4.0 + 2.0 * shifts.spans
+        self.units[: program.n_factors] += 4.0 + 2.0 * shifts.spans
         for block in program.ones:
             program.table(self.store, block)[...] = 0.5
             program.table(self.powers, block)[...] = 1
@@ -372,14 +376,13 @@ class Wide:
         numbers = self.program.table(self.store, block).reshape(-1)
         powers = self.program.table(self.powers, block).reshape(-1)
         top, some = contraction.normalise(numbers, powers)
-        self.ledger.exponent[block] += top
+        self.exponent[block] += top
         if powers.min(initial=0) <= LOWEST:
-            self.ledger.units[block] = math.inf
+            self.units[block] = math.inf
         return bool(some)
 
-    def run(self, working: Working) -> Sums | None:
-        """Return the sums; None where nothing is allowed."""
-        program, ledger = self.program, self.ledger
+    def run_steps(self, working: Working) -> bool:
+        program = self.program
         for t in range(len(program.made)):
             made = int(program.made[t])
             operands = program.operands_of(t)
@@ -390,16 +393,15 @@ class Wide:
             start = program.offset[operands]
             call = (axes, self.store, self.powers, start, numbers, powers)
             working.each_piece(int(program.entries[t]), contraction.add_wide_products, *call)
-            ledger.exponent[made] = ledger.exponent[operands].sum()
-            ledger.units[made] = ledger.units[operands].sum() + len(operands) + 3.0 * terms
+            self.exponent[made] = self.exponent[operands].sum()
+            self.units[made] = self.units[operands].sum() + len(operands) + 3.0 * terms
             if not self._normalise(made):
-                return None
-        return _finish(program, ledger, self.shifts, self._number)
+                return False
+        return True
 
-    def _number(self, block: int) -> Floats:
-        """Return a table as plain floats; numbers below the smallest of them become 0."""
+    def table(self, block: int) -> Floats:  # numbers below the smallest float become 0
         powers = np.maximum(self.program.table(self.powers, block), -5000).astype(np.int32)
         numbers = np.ldexp(self.program.table(self.store, block), powers)
         if (powers < -1000).any():
-            self.ledger.absolute[block] = UNDERFLOW
+            self.absolute[block] = UNDERFLOW
         return numbers

@@ -37,7 +37,7 @@ class OnDevice(Plain):
         here: Any = self.program.table(self.store, block)
         return np.asarray(here.get())
 
-    def _run_steps(self, working: Working) -> bool:
+    def run_steps(self, working: Working) -> bool:
         return all(self._run_step(t, working) for t in range(len(self.program.made)))
 
     def _run_step(self, t: int, working: Working) -> bool:

@@ -10,18 +10,33 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dobrushin._exact.arithmetic import UNIT, Plain, Sums, Wide, Working, layout, no_allowed_state, shifted_tables
-from dobrushin._exact.order import find_order
+from dobrushin._exact.arithmetic import (
+    NoAllowedState,
+    Plain,
+    Sums,
+    Wide,
+    Working,
+    layout,
+    no_allowed_state,
+    shifted_tables,
+)
+from dobrushin._exact.order import Order, find_order
 from dobrushin._exact.program import Program, Scope, build
 from dobrushin._kernels.contraction import take_maxima
+from dobrushin._kernels.orders import two_colour
 from dobrushin._models.factors import FactorTables, adjacency
+from dobrushin._models.forms import DivisibleForm, Form
 from dobrushin._models.memory import Memory, Slot
+from dobrushin._models.near import Numbering
 from dobrushin._shared import device
-from dobrushin._shared.arrays import Ints
+from dobrushin._shared.arrays import UNIT, Bools, Floats, Ints, distinct, frozen, is_among, prefix_sums
+from dobrushin._shared.call import NO_DEADLINE
+from dobrushin._shared.compile import code_for
 from dobrushin._shared.memory import bytes_text
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin.errors import BudgetError
@@ -216,3 +231,98 @@ def maximise(plan: SumPlan, tables: FactorTables, working: Working) -> tuple[Int
     # maximum and the computed value of the state that was found are both off by at most that.
     additions = len(tables.table_start) + float(np.diff(program.operand_start[: program.n_up + 1]).sum())
     return digits, 4.0 * UNIT * additions * float(shifts.spans.sum())
+
+
+# -- regions: parts of a model, cut out and summed with their boundary fixed --------------------
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The factors that touch a region: over its variables and their neighbours outside."""
+
+    numbering: Numbering  # of all these variables in the model
+    inside: Bools
+    factors: FactorTables
+
+    @property
+    def border(self) -> Ints:
+        """Positions of the variables outside."""
+        return self.numbering.positions[~self.inside]
+
+    def fix(self, digits: Ints) -> FactorTables:
+        """Return the factors over the region alone, with the variables outside in these states; nothing is rounded."""
+        state = np.zeros(len(self.inside), dtype=np.int64)
+        state[~self.inside] = digits
+        return self.factors.cut(self.inside, state)
+
+    @cached_property
+    def extremes(self) -> tuple[Ints, Ints, Ints] | None:
+        """Return the lowest and the highest boundary states, and which state of each inner variable is the higher one.
+
+        For binary variables with pair factors that are attractive after relabelling states; None for other models.
+        """
+        factors = self.factors
+        arity = np.diff(factors.scope_start)
+        if (factors.sizes != 2).any() or (arity > 2).any():
+            return None
+        pairs = np.flatnonzero(arity == 2)
+        ends = factors.scope[factors.scope_start[pairs, None] + np.arange(2)]
+        signs = pair_signs(factors.table[factors.table_start[pairs, None] + np.arange(4)])
+        ends, signs = ends[signs != 0], signs[signs != 0]
+        high = np.ones(len(self.inside), dtype=np.int64)
+        if (signs < 0).any():
+            owner, other = ends.T.ravel(), ends[:, ::-1].T.ravel()
+            order = np.argsort(owner, kind="stable")
+            start = prefix_sums(np.bincount(owner, minlength=len(high)))
+            sign = np.concatenate([signs, signs])[order]
+            high = code_for(two_colour, 8 * len(other))(frozen(start), frozen(other[order]), frozen(sign))
+        if high[0] < 0:  # frustrated
+            return None
+        outside = high[~self.inside]
+        return 1 - outside, outside, high[self.inside]
+
+
+def pair_signs(tables: Floats) -> Ints:
+    """Return whether tables (00, 01, 10, 11) of binary pairs are attractive (+1), repulsive (-1) or neither (0).
+
+    The sign of t_00 + t_11 - t_01 - t_10, without rounding. A product of weights that is 0 on both sides is neither.
+    """
+    equal, unequal = tables[:, (0, 3)], tables[:, (1, 2)]
+    with np.errstate(invalid="ignore"):
+        gap = equal.sum(axis=1) - unequal.sum(axis=1)
+        doubtful = np.abs(gap) <= 2.0**-50 * np.abs(tables).sum(axis=1)
+    signs = np.where(np.isnan(gap), 0.0, np.sign(gap))
+    for k in np.flatnonzero(doubtful & np.isfinite(tables).all(axis=1)).tolist():
+        a, b, c, d = tables[k].tolist()
+        signs[k] = np.sign(math.fsum((a, d, -b, -c)))
+    return signs.astype(np.int64)
+
+
+def surroundings(form: Form, inside: Ints) -> Surroundings:
+    """Return the factors that touch the variables at increasing positions; no other factor is read."""
+    if isinstance(form, FactorTables) or not isinstance(form, DivisibleForm):
+        own, factors = form.tables().touching(inside)
+    else:
+        near = distinct(np.concatenate([inside, form.neighbors_at(inside)]), form.n_variables)
+        is_inside = is_among(near, inside)
+        own, factors = form.part(near, is_inside).tables().touching(np.flatnonzero(is_inside))
+        own = near[own]
+    return Surroundings(Numbering(form.n_variables, own), frozen(is_among(own, inside)), factors)
+
+
+class Law(NamedTuple):
+    """The joint law of a group of variables, in C order; a probability p is off by at most `error` p + `loss`."""
+
+    probabilities: Floats
+    error: float
+    loss: float
+
+
+def sum_region(tables: Sequence[FactorTables], order: Order, group: Ints, memory: Memory) -> list[Law] | None:
+    """Return the law of a group in each of some tables with the same scopes; None if one allows no state."""
+    plan = plan_in_order(tables[0], [tuple(group.tolist())], order.variables, memory)
+    try:
+        sums = [plan.run(each, working=Working(NO_DEADLINE)) for each in tables]
+    except NoAllowedState:
+        return None
+    return [Law(each.marginals[0].ravel(), each.relative, each.absolute) for each in sums]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._exact.region import surroundings
+from dobrushin._exact.engine import surroundings
 from dobrushin._models import Model
 from dobrushin._models.derived import sum_variation
 from dobrushin._models.factors import FactorTables
