@@ -25,8 +25,8 @@ from dobrushin._estimate.query import Query, Settings, Workspace, make_query, re
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.targets import variables_of
 from dobrushin._models import Model
-from dobrushin._models.forms import Form, Parts
-from dobrushin._models.near import Numbering, Part
+from dobrushin._models.forms import Form, PartSource
+from dobrushin._models.near import ModelPart, Numbering
 from dobrushin._sampling.start import allowed_state
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import current_deadline, guarded, planning_deadline
@@ -216,13 +216,13 @@ def _choose_quickly_nearby(
 def _first_radius(model: Model, method: str) -> int:
     """Return the radius of the first ball, in edges."""
     parts = model._parts()
-    radius = Parts.first_radius if parts is None else parts.first_radius
+    radius = PartSource.first_radius if parts is None else parts.first_radius
     return radius if method == "auto" else METHODS[method].reach * radius
 
 
 def _query_near(
     model: Model, centres: NDArray[np.int64], radius: int, targets: Any, given: dict[Any, int], settings: Settings
-) -> tuple[Part, Query, Numbering]:
+) -> tuple[ModelPart, Query, Numbering]:
     """Return a ball around the targets, the query on it, and the positions of its variables in the whole model."""
     ball = model._near(centres, radius)
     log.info("reading a ball of radius %d around the targets: %d variables", radius, ball.model.n_variables)
@@ -234,7 +234,7 @@ def _query_near(
     return ball, query, Numbering(n, labels - np.searchsorted(observed, labels))
 
 
-def _reaches_border(query: Query, positions: NDArray[np.int64], ball: Part) -> bool:
+def _reaches_border(query: Query, positions: NDArray[np.int64], ball: ModelPart) -> bool:
     """Return whether some of these variables have neighbours that are not in the ball."""
     updated = np.asarray(query.model.labels)[positions]
     return not ball.inner[ball.numbering.own(updated)].all()

@@ -13,7 +13,7 @@ from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import PlanSearch, Query, Workspace
 from dobrushin._estimate.questions import Question, Shortfall
 from dobrushin._estimate.regions import SECONDS_PER_REGION
-from dobrushin._exact.arithmetic import NoAllowedState, Sums, Working
+from dobrushin._exact.arithmetic import NoAllowedState, SumResult, Working
 from dobrushin._exact.engine import SumPlan, plan_sums, sum_memory
 from dobrushin._shared.call import LateError, current_deadline
 from dobrushin._shared.memory import bytes_text
@@ -118,7 +118,7 @@ class Exact(Method):
             raise CertificateError({self.name: reason}, "", result=estimate)
         return estimate
 
-    def _sums(self, plan: SumPlan, working: Working) -> Sums:
+    def _sums(self, plan: SumPlan, working: Working) -> SumResult:
         """Return the sums of a plan; the marginals of all single variables are computed once per model."""
         space = self.query.space
         of_all = plan is space.sum_plans[()].plan if () in space.sum_plans else False

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate.questions import JointMarginal, Marginals, Mean, Question
 from dobrushin._estimate.targets import Joint, Statistic, Target, TargetReader
-from dobrushin._exact.arithmetic import Sums
+from dobrushin._exact.arithmetic import SumResult
 from dobrushin._exact.engine import SumPlan
 from dobrushin._exact.sums import LogPartition
 from dobrushin._influence.known import KnownInfluence, known_influence
@@ -334,7 +334,7 @@ class Workspace(Space):
         Positions of the relevant variables in the original model; None if none were dropped.
     sum_plans : dict
         Plans by the positions of the variables of a joint law; the empty key stands for all single variables.
-    sums : Sums or None
+    sums : SumResult or None
         The marginals of all single variables.
     log_partition : LogPartition or None
         Logarithm of the sum of all unnormalised probabilities.
@@ -346,7 +346,7 @@ class Workspace(Space):
     is_given: bool = False
     place: Numbering | None = None
     sum_plans: dict[tuple[int, ...], PlanSearch] = field(default_factory=dict)
-    sums: Sums | None = None
+    sums: SumResult | None = None
     log_partition: LogPartition | None = None
     log_evidence: LogPartition | None = None
 

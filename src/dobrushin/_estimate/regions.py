@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.query import Query
-from dobrushin._exact.engine import Law, Surroundings, sum_region, surroundings
+from dobrushin._exact.engine import Law, RegionFactors, sum_region, surroundings
 from dobrushin._exact.order import Order, find_region_order
 from dobrushin._optimize.greedy import MOST_VARIABLES, Ball, Reach
 from dobrushin._scan import Cycle, Scan
@@ -113,7 +113,7 @@ class Region:
         return (not self.by_extremes and not self.is_closed) or (cells > 0.0 and self.fits(cells))
 
     @cached_property
-    def around(self) -> Surroundings:
+    def around(self) -> RegionFactors:
         """Return the factors that touch the region."""
         return surroundings(self.query.model._form, self.ball.positions)
 

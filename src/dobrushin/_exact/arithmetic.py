@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dobrushin._exact.program import Program
+from dobrushin._exact.program import SumProgram
 from dobrushin._kernels import contraction
 from dobrushin._kernels.contraction import LENGTH, LOWEST, MADE
 from dobrushin._models.factors import FactorTables
@@ -171,7 +171,7 @@ class Working:
             table += copy
 
 
-def layout(program: Program, t: int) -> tuple[Ints, int, float]:
+def layout(program: SumProgram, t: int) -> tuple[Ints, int, float]:
     """Return the axes of a step, how many outside its tile are kept, and how many terms each sum has."""
     place = np.full(len(program.sizes), -1, dtype=np.int64)
     axes, kept = contraction.layout(t, program.sizes, program.scope_start, program.scope, *program.steps, place)
@@ -189,7 +189,7 @@ def no_allowed_state(tables: FactorTables) -> NoAllowedState:
 
 
 @dataclass(frozen=True)
-class Sums:
+class SumResult:
     """Result of the sums: marginals and partition function, with error bounds.
 
     Attributes
@@ -251,7 +251,7 @@ def _gamma(units: float) -> float:
 class _Tables(ABC):
     """The tables of a program, with bounds on the errors of each: see `contraction.account`."""
 
-    def __init__(self, program: Program, shifts: Shifts, longest: float) -> None:
+    def __init__(self, program: SumProgram, shifts: Shifts, longest: float) -> None:
         self.program, self.shifts = program, shifts
         count = len(program.offset)
         self.exponent = np.zeros(count, dtype=np.int64)
@@ -270,7 +270,7 @@ class _Tables(ABC):
     def run_steps(self, working: Working) -> bool:
         """Run all steps; return False where one makes zeros only."""
 
-    def run(self, working: Working) -> Sums | None:
+    def run(self, working: Working) -> SumResult | None:
         """Return the sums; None where underflow may have left only zeros, or nothing is allowed."""
         if not self.run_steps(working):
             return None
@@ -291,13 +291,13 @@ class _Tables(ABC):
             sizes = 1.0 + abs(terms[-1]) + abs(terms[-2])
             error += -math.log1p(-share) + 2.0 * UNIT * sizes if share < 0.5 else math.inf
         value = math.fsum(terms)
-        return Sums(marginals, relative, absolute, value, error * (1 + 1e-9) + 4.0 * UNIT * abs(value))
+        return SumResult(marginals, relative, absolute, value, error * (1 + 1e-9) + 4.0 * UNIT * abs(value))
 
 
 class Plain(_Tables):
     """Sums in plain floats: tables are scaled by powers of 2, and the error by underflow is bounded."""
 
-    def __init__(self, program: Program, tables: FactorTables, shifts: Shifts) -> None:
+    def __init__(self, program: SumProgram, tables: FactorTables, shifts: Shifts) -> None:
         super().__init__(program, shifts, 746.0)  # exp of less is 0, and then in the absolute error
         factors = np.exp(shifts.logs)
         self._fill(factors)
@@ -354,7 +354,7 @@ class Plain(_Tables):
 class Wide(_Tables):
     """Sums in numbers with exponents of their own, which cannot underflow: slow, and rarely needed."""
 
-    def __init__(self, program: Program, shifts: Shifts) -> None:
+    def __init__(self, program: SumProgram, shifts: Shifts) -> None:
         super().__init__(program, shifts, math.inf)
         self.store = np.zeros(program.length)
         self.powers = np.zeros(program.length, dtype=np.int64)

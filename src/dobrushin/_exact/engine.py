@@ -18,7 +18,7 @@ import numpy as np
 from dobrushin._exact.arithmetic import (
     NoAllowedState,
     Plain,
-    Sums,
+    SumResult,
     Wide,
     Working,
     layout,
@@ -26,7 +26,7 @@ from dobrushin._exact.arithmetic import (
     shifted_tables,
 )
 from dobrushin._exact.order import Order, find_order
-from dobrushin._exact.program import Program, Scope, build
+from dobrushin._exact.program import Scope, SumProgram, build
 from dobrushin._kernels.contraction import take_maxima
 from dobrushin._kernels.orders import two_colour
 from dobrushin._models.factors import FactorTables, adjacency
@@ -47,7 +47,7 @@ _SECONDS_PER_STEP, _SECONDS_PER_ENTRY = 5e-5, 1.2e-9
 _SECONDS_PER_LAUNCH, _SECONDS_PER_PRODUCT, _ENTRIES_FOR_DEVICE = 4e-4, 6e-11, 2**28
 # Programs whose factors have at most this number of variables in all are kept.
 _VARIABLES_OF_KEPT_PROGRAM = 2048
-_PROGRAMS: Slot[Program] = Slot("programs of sums", max_values=64)
+_PROGRAMS: Slot[SumProgram] = Slot("programs of sums", max_values=64)
 # Sums that underflow may have changed by more are made again with numbers that cannot underflow.
 _NEGLIGIBLE = 2.0**-100
 
@@ -71,7 +71,7 @@ class SumPlan:
     """
 
     groups: list[Scope]
-    program: Program = field(repr=False)
+    program: SumProgram = field(repr=False)
     order: list[int] = field(repr=False)
 
     @property
@@ -127,7 +127,7 @@ class SumPlan:
 
     def run(
         self, tables: FactorTables, *, working: Working | None = None, limit: float = math.inf, backend: str = "cpu"
-    ) -> Sums:
+    ) -> SumResult:
         """Make the sums. The tables must be those of the plan, or have their scopes.
 
         Underflow is bounded; where it matters, the sums are made again with wide numbers on the CPU, if these fit into
@@ -188,7 +188,7 @@ def plan_in_order(tables: FactorTables, groups: Sequence[Scope], order: list[int
     return SumPlan(list(groups), program, order)
 
 
-def _program(tables: FactorTables, order: Sequence[int], groups: Sequence[Scope]) -> Program:
+def _program(tables: FactorTables, order: Sequence[int], groups: Sequence[Scope]) -> SumProgram:
     start, scope = tables.scope_start.tolist(), tables.scope.tolist()
     return build(
         tables.cardinalities.tolist(), [tuple(scope[a:b]) for a, b in itertools.pairwise(start)], order, groups
@@ -237,7 +237,7 @@ def maximise(plan: SumPlan, tables: FactorTables, working: Working) -> tuple[Int
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RegionFactors:
     """The factors that touch a region: over its variables and their neighbours outside."""
 
     numbering: Numbering  # of all these variables in the model
@@ -298,7 +298,7 @@ def pair_signs(tables: Floats) -> Ints:
     return signs.astype(np.int64)
 
 
-def surroundings(form: Form, inside: Ints) -> Surroundings:
+def surroundings(form: Form, inside: Ints) -> RegionFactors:
     """Return the factors that touch the variables at increasing positions; no other factor is read."""
     if isinstance(form, FactorTables) or not isinstance(form, DivisibleForm):
         own, factors = form.tables().touching(inside)
@@ -307,7 +307,7 @@ def surroundings(form: Form, inside: Ints) -> Surroundings:
         is_inside = is_among(near, inside)
         own, factors = form.part(near, is_inside).tables().touching(np.flatnonzero(is_inside))
         own = near[own]
-    return Surroundings(Numbering(form.n_variables, own), frozen(is_among(own, inside)), factors)
+    return RegionFactors(Numbering(form.n_variables, own), frozen(is_among(own, inside)), factors)
 
 
 class Law(NamedTuple):

@@ -33,7 +33,7 @@ Scope = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Program:
+class SumProgram:
     """Steps over tables that lie in one array, as the kernels read them.
 
     Attributes
@@ -299,7 +299,7 @@ def _no_collection() -> Iterator[None]:
 
 
 @_no_collection()
-def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], groups: Sequence[Scope]) -> Program:
+def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], groups: Sequence[Scope]) -> SumProgram:
     """Make the program of an order: its way up, and down to the weights of the groups of variables."""
     rank = [0] * len(sizes)
     for k, v in enumerate(order):
@@ -317,7 +317,7 @@ def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], 
         if slot < 0:
             builder.place(block)
     made, operands, entries = zip(*builder.steps, strict=True) if builder.steps else ((), (), ())
-    return Program(
+    return SumProgram(
         frozen(np.array(sizes, dtype=np.int64)),
         *_join(builder.scopes),
         frozen(np.array(builder.slots, dtype=np.int64)),

@@ -23,7 +23,7 @@ from dobrushin._fields.terms import (
     require_definite,
 )
 from dobrushin._models.couplings import site_values
-from dobrushin._models.local import Grid
+from dobrushin._models.local import GridPairs
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import rounded_product, rounded_sum
@@ -201,7 +201,7 @@ class GaussianField(Model):
         if not check.is_real(rho) or not -1 < float(rho) < 1:
             raise ArgumentError("rho", "between -1 and 1, both excluded", rho)
         scale = check.positive(precision, "precision")
-        couplings = Grid(rows, cols, -0.25 * float(rho) * scale, None, periodic, None).matrix()
+        couplings = GridPairs(rows, cols, -0.25 * float(rho) * scale, None, periodic, None).matrix()
         n = couplings.shape[0]
         matrix = couplings + sparse.dia_array((np.full((1, n), scale), [0]), shape=(n, n))
         for name in ("linear", "lower", "upper"):

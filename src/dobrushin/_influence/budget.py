@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dobrushin._influence.rows import Wanted
+from dobrushin._influence.rows import WantedRows
 from dobrushin._shared.arrays import Floats, Ints, frozen, prefix_sums
 from dobrushin._shared.environment import log
 from dobrushin.errors import BudgetError
@@ -29,7 +29,7 @@ LEADS = 4096
 UNARIES = 10**7
 
 
-def enumerable(wanted: Wanted, k_own: Ints, k_other: Ints, members: Ints | int = 0) -> tuple[Ints, int]:
+def enumerable(wanted: WantedRows, k_own: Ints, k_other: Ints, members: Ints | int = 0) -> tuple[Ints, int]:
     """Return the rows whose neighbourhoods are small enough to enumerate, and the size of the largest table of laws.
 
     `members` is how many neighbours the factors of each row name, if some are named more than once.

@@ -60,7 +60,7 @@ class Bounds(NamedTuple):
     cap: Floats  # one per row: the most that all other variables together can move it
 
 
-class Wanted(NamedTuple):
+class WantedRows(NamedTuple):
     """Rows of an influence bound that are asked for, with the variables that may have an influence, CSR."""
 
     positions: Ints
@@ -94,7 +94,7 @@ class Wanted(NamedTuple):
 
 # How the kernels of theorems are called.
 over_rows = partial(in_pieces, what="bounding the influence", unit="variables")
-Theorem = Callable[[Any, Wanted], Bounds]
+Theorem = Callable[[Any, WantedRows], Bounds]
 THEOREMS_OF: dict[type[Form], Theorem] = {}
 
 
@@ -136,7 +136,7 @@ def influence_rows(model: Model, positions: Ints, method: str) -> Rows:
         columns = columns[entry]
     columns = frozen(columns.astype(np.int32 if model.n_variables < 2**31 else np.int64, copy=False))
     start = frozen(start)
-    wanted = Wanted(positions, start, columns, method, model.labels)
+    wanted = WantedRows(positions, start, columns, method, model.labels)
     if method == "paper" and not len(columns):
         bounds = wanted.no_bounds()
     else:

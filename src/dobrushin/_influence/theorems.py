@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dobrushin._influence import budget
-from dobrushin._influence.rows import Bounds, Wanted, over_rows, theorem_for
+from dobrushin._influence.rows import Bounds, WantedRows, over_rows, theorem_for
 from dobrushin._kernels import factor_influence, pair_influence
 from dobrushin._kernels.gap import RANGE, RANGE_COARSE, THM4_COARSE, THM6, THM6_TIGHT
 from dobrushin._kernels.spin_influence import ising_rows, potts_rows, spin_rows
@@ -44,7 +44,7 @@ class Packed(NamedTuple):
 
 
 @theorem_for(FactorTables)
-def factor_rows(form: FactorTables, wanted: Wanted) -> Bounds:
+def factor_rows(form: FactorTables, wanted: WantedRows) -> Bounds:
     """The range of the factors and, unless the method is "paper", enumeration under a budget.
 
     The paper has no theorem for factors: see the theory page, "Range of the factors".
@@ -58,7 +58,7 @@ def factor_rows(form: FactorTables, wanted: Wanted) -> Bounds:
     return _enumerate_neighbors(packed, wanted, bounds)
 
 
-def _enumerate_neighbors(packed: Packed, wanted: Wanted, bounds: Bounds) -> Bounds:
+def _enumerate_neighbors(packed: Packed, wanted: WantedRows, bounds: Bounds) -> Bounds:
     """Return the bounds, with exact influences where the neighbourhood is small enough and they are smaller."""
     members = packed.m_start[packed.f_start[1:]] - packed.m_start[packed.f_start[:-1]]
     rows, room = budget.enumerable(wanted, packed.k_own, packed.k_other, members)
@@ -171,7 +171,7 @@ class _Tables(NamedTuple):
 
 
 @theorem_for(PairTables)
-def pair_table_rows(form: PairTables, wanted: Wanted) -> Bounds:
+def pair_table_rows(form: PairTables, wanted: WantedRows) -> Bounds:
     """Theorem 4, its sharper form with unaries, and enumeration under a budget."""
     entry = wanted.entries(form.start)
     parts = (
@@ -191,7 +191,7 @@ def pair_table_rows(form: PairTables, wanted: Wanted) -> Bounds:
     return bounds
 
 
-def _find_bounds(tables: _Tables, wanted: Wanted, bounds: Bounds) -> None:
+def _find_bounds(tables: _Tables, wanted: WantedRows, bounds: Bounds) -> None:
     """Fill in Theorem 4, or distances from a centre in rows where that takes too long."""
     start, k_own, k_other = tables.start, tables.k_own, tables.k_other
     own = np.repeat(k_own, np.diff(start)).astype(float)
@@ -216,7 +216,7 @@ def _find_bounds(tables: _Tables, wanted: Wanted, bounds: Bounds) -> None:
 
 
 @theorem_for(LabelPairs)
-def label_pair_rows(form: LabelPairs, wanted: Wanted) -> Bounds:
+def label_pair_rows(form: LabelPairs, wanted: WantedRows) -> Bounds:
     """Theorem 4 from strengths alone; tables are written out only for the rows that are enumerated."""
     strength, k, start = form.couplings.data[wanted.entries(form.couplings.indptr)], form.states, wanted.start
     given, count = form.given_unaries, len(wanted.positions)
@@ -254,7 +254,7 @@ def label_pair_rows(form: LabelPairs, wanted: Wanted) -> Bounds:
 
 
 @theorem_for(SpinPairs)
-def spin_pair_rows(form: SpinPairs, wanted: Wanted) -> Bounds:
+def spin_pair_rows(form: SpinPairs, wanted: WantedRows) -> Bounds:
     """Theorem 5, and its exact form up to a degree limit."""
     degrees = np.diff(wanted.start)
     degree, limit = int(degrees.max(initial=0)), budget.BEST_DEGREE
@@ -272,7 +272,7 @@ def spin_pair_rows(form: SpinPairs, wanted: Wanted) -> Bounds:
 
 
 @theorem_for(SpinTerms)
-def spin_term_rows(form: SpinTerms, wanted: Wanted) -> Bounds:
+def spin_term_rows(form: SpinTerms, wanted: WantedRows) -> Bounds:
     """Theorem 6 (tightened unless the method is "paper"), and enumeration under a budget."""
     bounds = wanted.no_bounds()
     if wanted.method != "exact":
@@ -283,7 +283,7 @@ def spin_term_rows(form: SpinTerms, wanted: Wanted) -> Bounds:
     return bounds
 
 
-def _find_spin_bounds(form: SpinTerms, wanted: Wanted, bounds: Bounds) -> None:
+def _find_spin_bounds(form: SpinTerms, wanted: WantedRows, bounds: Bounds) -> None:
     widest = int(np.diff(wanted.start).max(initial=0))
     over_rows(
         spin_rows, len(wanted.positions), wanted.positions, form.factor_start, form.factor_of, form.scope_start,

@@ -72,7 +72,7 @@ class Variables:
         return range(-1, 2, 2) if self.spins else range(int(self.cardinalities[i]))
 
 
-class Parts(Variables, ABC):
+class PartSource(Variables, ABC):
     """Variables of a distribution of which any part can be made by itself."""
 
     first_radius: ClassVar[int] = 8  # radius of the first ball around targets, in edges
@@ -218,7 +218,7 @@ class Form(Variables, ABC):
         """Make a model of the ordinary family of this form."""
         return self.family._from_form(self, labels)
 
-    def parts(self) -> Parts | None:
+    def parts(self) -> PartSource | None:
         """Return what makes parts of the distribution by themselves; None where that is not possible."""
         return None
 
@@ -236,12 +236,12 @@ class Form(Variables, ABC):
         """Make the form from the arrays of a file; `arrays` raises what is wrong with them."""
 
 
-class DivisibleForm(Form, Parts):
+class DivisibleForm(Form, PartSource):
     """A form of which a part can be made by itself."""
 
     first_radius = 5
 
-    def parts(self) -> Parts | None:
+    def parts(self) -> PartSource | None:
         """None where states are forbidden: a part does not show whether the whole has an allowed state."""
         return None if self.has_zeros else self
 

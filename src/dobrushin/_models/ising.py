@@ -22,7 +22,7 @@ from dobrushin._models.forms import (
     CheckedArrays,
     DivisibleForm,
     Form,
-    Parts,
+    PartSource,
     require_finite_sums,
     require_variables,
 )
@@ -136,9 +136,9 @@ class Ising(Model):
         >>> torus.neighbors(0)
         array([   1,   39,   40, 1560])
         """
-        from dobrushin._models.local import Grid
+        from dobrushin._models.local import GridPairs
 
-        return Grid(rows, cols, couplings, fields, periodic, None).model(cls, state_names)
+        return GridPairs(rows, cols, couplings, fields, periodic, None).model(cls, state_names)
 
     @property
     def couplings(self) -> Any:
@@ -182,7 +182,7 @@ class CoupledForm(DivisibleForm):
     def _replace(self, couplings: Any, kept: Ints) -> Form:
         """Return the form of some variables, with these couplings and their own potentials."""
 
-    def parts(self) -> Parts:
+    def parts(self) -> PartSource:
         return self
 
     def part(self, inside: Ints, inner: Bools) -> Form:

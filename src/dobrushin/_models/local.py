@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._models.couplings import couplings_of_part, symmetric
-from dobrushin._models.forms import Form, Parts
+from dobrushin._models.forms import Form, PartSource
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.model import Model
 from dobrushin._models.near import Region, region_of
@@ -44,9 +44,9 @@ class LocalModel(Model):
     """
 
     _is_whole = False
-    _lowered: Parts
+    _lowered: PartSource
 
-    def __init__(self, source: Parts, state_names: Any = None) -> None:
+    def __init__(self, source: PartSource, state_names: Any = None) -> None:
         self._lowered, self._labels = source, range(source.n_variables)
         if state_names is not None and (isinstance(state_names, Mapping) or len(state_names) != source.sizes):
             requirement = f"a tuple of {source.sizes} names for all variables of a lazy model"
@@ -63,7 +63,7 @@ class LocalModel(Model):
         self._check_position(i)
         return np.setdiff1d(self._lowered.neighbors_at(np.array([i], dtype=np.int64)), [i]).astype(np.intp)
 
-    def _parts(self) -> Parts:
+    def _parts(self) -> PartSource:
         return self._lowered
 
     def _region(self, updated: Ints) -> tuple[Form, Region]:
@@ -86,7 +86,7 @@ class PairRows(NamedTuple):
     values: Floats
 
 
-class LazyPairs(Parts):
+class LazyPairs(PartSource):
     """An Ising or Potts model of any size, whose numbers are checked as they are read.
 
     Parameters
@@ -188,7 +188,7 @@ def _is_symmetric(row: Ints, column: Ints, values: Floats, inner: Bools) -> bool
     return np.array_equal(forth[first], back[second]) and np.array_equal(values[first], values[second])
 
 
-class Grid(LazyPairs):
+class GridPairs(LazyPairs):
     """A grid whose couplings are a number, arrays (also memory-mapped) or a function of edge numbers."""
 
     def __init__(

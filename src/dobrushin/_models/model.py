@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models.derived import merge, split_evidence
-from dobrushin._models.forms import Form, ImpossibleEvidence, Parts, Variables
+from dobrushin._models.forms import Form, ImpossibleEvidence, PartSource, Variables
 from dobrushin._models.memory import Memory, lasting
-from dobrushin._models.near import Numbering, Part, Region, find_ball, region_of
+from dobrushin._models.near import ModelPart, Numbering, Region, find_ball, region_of
 from dobrushin._models.state_names import Names, NamesByLabel, StateNames, read_evidence, read_state_names
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Array, Floats, Ints
@@ -323,7 +323,7 @@ class Model:
 
     # -- parts -----------------------------------------------------------------------------
 
-    def _parts(self) -> Parts | None:
+    def _parts(self) -> PartSource | None:
         """Return what makes parts of the model by themselves; None where that is not possible."""
         return self._form.parts()
 
@@ -332,7 +332,7 @@ class Model:
         """Whether the part near some variables can be made without looking at the rest."""
         return check.are_positions(self._labels) and self._parts() is not None
 
-    def _near(self, centres: Ints, radius: int) -> Part:
+    def _near(self, centres: Ints, radius: int) -> ModelPart:
         """Make an ordinary model of the variables near some others; see `find_ball`."""
         parts = self._parts()
         if parts is None:
@@ -341,7 +341,7 @@ class Model:
         form = parts.part(inside, inner).off_by(parts.error)
         model = form.to_model(inside.tolist())._name_states(self._names_of(inside))
         model._memory.share(self._memory)
-        return Part(model, inner, Numbering(self.n_variables, inside))
+        return ModelPart(model, inner, Numbering(self.n_variables, inside))
 
     def _refuse_forbidden(self, evidence: Mapping[Any, int]) -> None:
         """Fail if a variable may not have its observed state by its own potentials; labels are positions."""

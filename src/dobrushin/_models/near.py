@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dobrushin._models.forms import Form, Parts, own_numbers
+from dobrushin._models.forms import Form, PartSource, own_numbers
 from dobrushin._shared.arrays import Array, Bools, Ints, distinct, frozen, is_among, prefix_sums, row_entries
 from dobrushin.errors import BudgetError
 
@@ -74,7 +74,7 @@ class Numbering:
         return np.where(self.positions[number] == positions, values[number], elsewhere)
 
 
-def find_ball(parts: Parts, centres: Ints, radius: int) -> tuple[Ints, Bools]:
+def find_ball(parts: PartSource, centres: Ints, radius: int) -> tuple[Ints, Bools]:
     """Find the variables within `radius` edges of the centres; fewer in dense graphs, but the centres' neighbours.
 
     Returns
@@ -118,7 +118,7 @@ def _require_room(size: int) -> None:
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelPart:
     """An ordinary model of the variables near some others, labelled by their positions in the whole model."""
 
     model: Model

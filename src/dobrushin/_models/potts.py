@@ -104,10 +104,10 @@ class Potts(Model):
         >>> db.Potts.grid(20, 31, states=9, couplings=0.48)
         Potts(n_variables=620, states=9, edges=1189)
         """
-        from dobrushin._models.local import Grid
+        from dobrushin._models.local import GridPairs
 
         count = check.count(states, "states", 2)
-        return Grid(rows, cols, couplings, unaries, periodic, count).model(cls, state_names)
+        return GridPairs(rows, cols, couplings, unaries, periodic, count).model(cls, state_names)
 
     @property
     def couplings(self) -> Any:

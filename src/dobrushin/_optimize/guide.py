@@ -94,18 +94,18 @@ def guiding_rows(known: KnownInfluence, targets: Ints) -> RowSource:
     return _Scaled(known, RADIUS / radius) if radius >= 1.0 else known
 
 
-class Around(NamedTuple):
+class InfluenceAround(NamedTuple):
     """Some variables, and their influence on each other; that of others is on the diagonal, as if they were alike."""
 
     positions: Ints  # increasing
     matrix: Any
 
 
-def influence_around(known: KnownInfluence, targets: Ints) -> Around:
+def influence_around(known: KnownInfluence, targets: Ints) -> InfluenceAround:
     """All of a small model; of a large one, whose whole influence may take long, what is around some targets."""
     n = known.n_variables
     if n <= _SMALL:
-        return Around(np.arange(n), known.whole.matrix)
+        return InfluenceAround(np.arange(n), known.whole.matrix)
     inside = distinct(targets, n)
     while len(inside) < _SMALL:
         current_deadline().check("the strength of the influence")
@@ -118,10 +118,10 @@ def influence_around(known: KnownInfluence, targets: Ints) -> Around:
     is_inside = inside[place] == rows.columns
     row = np.repeat(np.arange(len(inside)), np.diff(rows.start))
     column = np.where(is_inside, place, row)
-    return Around(inside, sparse.coo_array((rows.values, (row, column)), shape=(len(inside),) * 2).tocsr())
+    return InfluenceAround(inside, sparse.coo_array((rows.values, (row, column)), shape=(len(inside),) * 2).tocsr())
 
 
-def radius_around(known: KnownInfluence, around: Around) -> float:
+def radius_around(known: KnownInfluence, around: InfluenceAround) -> float:
     """Return the spectral radius of a small model, or estimate it around some targets of a large one."""
     return known.whole.spectral_radius() if known.n_variables <= _SMALL else _rough_radius(around.matrix)
 

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models.factors import FactorTables
-from dobrushin._models.forms import Parts
+from dobrushin._models.forms import PartSource
 from dobrushin._models.local import LazyPairs, LocalModel, PairRows
 from dobrushin._models.state_names import Names, StateNames
 from dobrushin._shared import validate as check
@@ -130,7 +130,7 @@ class MappedTables(FactorTables):
     def __str__(self) -> str:
         return f"{self.n_variables} variables, {self.n_factors} factors"
 
-    def parts(self) -> Parts:
+    def parts(self) -> PartSource:
         return self
 
     def _factors_at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -274,7 +274,7 @@ def open_model(path: Path) -> LocalModel:
     return model._name_states(StateNames(common=kinds[0]))
 
 
-def _reopen(path: str, known: str) -> Parts:
+def _reopen(path: str, known: str) -> PartSource:
     """Open the source of a model that comes from another process, if the folder still holds it."""
     stored = open_model(path)._lowered
     if str(stored) != known:
