@@ -198,6 +198,16 @@ def test_likelihoods_are_said_in_words(tmp_path):
     assert '"a: yes 0.7 / no 0.2"' in page.read_text(encoding="utf-8")
 
 
+def test_the_graph_of_a_small_model_is_on_the_page(made, tmp_path):
+    model = db.Ising({("<a>", "b"): 0.4, ("b", "c"): 0.2}, state_names=("no", "yes"))
+    written(tmp_path, db.estimate(model, ["b", "c"], evidence={"<a>": "yes"}))
+    figure = (tmp_path / "page.html").read_text("utf-8").split('<figure class="network"')[1].split("</figure>")[0]
+    assert all(text in figure for text in (">&lt;a&gt;<", ">observed: yes<", ">b<", ">no<"))
+    assert figure.count("<line ") == 2
+    written(tmp_path, made["dobrushin"][0])
+    assert '<figure class="network"' not in (tmp_path / "page.html").read_text("utf-8")
+
+
 def test_the_diagnosis_is_shown_line_by_line(tmp_path):
     model = hostile_model()
     estimate = db.estimate(model, [HOSTILE[0]])

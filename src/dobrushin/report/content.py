@@ -15,10 +15,11 @@ import numpy as np
 from dobrushin._diagnose import Diagnosis, diagnose
 from dobrushin._estimate import Estimate
 from dobrushin._estimate.headline import given_words
-from dobrushin._estimate.method import Curve, method_of
+from dobrushin._estimate.method import method_of
 from dobrushin._estimate.targets import Joint, Statistic, Target, shown
 from dobrushin._models import Model
 from dobrushin._models.state_names import shown_evidence
+from dobrushin._shared.environment import VERSION
 from dobrushin._shared.text import decimals_for, in_full, percent, round_decimal, rounded_up, visible
 from dobrushin.errors import BudgetError
 from dobrushin.report.scan_picture import certified_surroundings, picture, surroundings
@@ -44,6 +45,8 @@ def content(
         observed = {label: state for label, state in evidence.items() if not isinstance(state, Mapping)}
         around = surroundings(estimate, model, sampled, observed)
     scan, method = estimate.plan.scan, method_of(estimate.plan)
+    curve = method.curve(estimate, sampled)
+    values = [] if curve is None else [float(rounded_up(value, 4)) for value in curve.values]
     default = "Certified estimate" if estimate.is_certified else "Estimate without a certificate"
     return {
         "title": default if title is None else title,
@@ -56,7 +59,7 @@ def content(
             "assumptions": list(estimate.assumptions),
             "bias": "" if method.bias_is_proven else f"limit at confidence {estimate.confidence_text}",
         },
-        "curve": _points(method.curve(estimate, sampled)),
+        "curve": None if curve is None else {"steps": curve.steps.tolist(), "values": values, "words": curve.words},
         "scan": None if scan is None else picture(scan, around, shape),
         "diagnosis": _diagnosis(sampled, diagnosis, bool(evidence)),
         "reproduce": _reproduce(estimate, evidence, command),
@@ -80,14 +83,6 @@ def _question(estimate: Estimate, model: Model | None, evidence: dict[Hashable, 
     }
 
 
-def _points(curve: Curve | None) -> dict[str, Any] | None:
-    """A curve for the page."""
-    if curve is None:
-        return None
-    values = [float(rounded_up(value, 4)) for value in curve.values]
-    return {"steps": curve.steps.tolist(), "values": values, "words": curve.words}
-
-
 def _diagnosis(sampled: Model | None, given: Diagnosis | bool | None, has_evidence: bool) -> dict[str, Any]:
     """Lines of a diagnosis, or why there are none."""
     if given is False:
@@ -108,28 +103,13 @@ def _diagnosis(sampled: Model | None, given: Diagnosis | bool | None, has_eviden
 
 
 def _reproduce(estimate: Estimate, evidence: dict[Hashable, Any], command: str | None) -> dict[str, Any]:
-    libraries = ("dobrushin", "numpy", "numba", "scipy")
-    model = None if estimate.asked is None else estimate.asked.fingerprint
-    known = [] if model is None else [("fingerprint of the model", model)]
-    known += [] if estimate.proof is None else [("proof", estimate.proof)]
-    facts = [
-        *known,
-        ("seed", _seed(estimate)),
-        ("Python", platform.python_version()),
-        *((x, _version(x)) for x in libraries),
-    ]
+    facts = [("seed", _seed(estimate)), ("Python", platform.python_version()), ("dobrushin", VERSION)]
+    facts += [(name, metadata.version(name)) for name in ("numpy", "numba", "scipy")]
+    if estimate.proof is not None:
+        facts.insert(0, ("proof", estimate.proof))
+    if estimate.asked is not None and estimate.asked.fingerprint is not None:
+        facts.insert(0, ("fingerprint of the model", estimate.asked.fingerprint))
     return {"command": _call(estimate, evidence) if command is None else command, "facts": facts}
-
-
-def _version(name: str) -> str:
-    import dobrushin
-
-    if name == "dobrushin":
-        return dobrushin.__version__
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _seed(estimate: Estimate) -> str:
@@ -171,9 +151,9 @@ def _code(value: Any) -> str:
 
 def _verdict(estimate: Estimate) -> dict[str, str]:
     """The one thing to know: whether to believe the numbers."""
-    count = len(estimate)
-    rows = {1: "the interval", 2: "both intervals"}.get(count, f"all {count:,} intervals")
-    widest, tolerance = estimate.widest, in_full(estimate.plan.tolerance)
+    count, tolerance = len(estimate), in_full(estimate.plan.tolerance)
+    rows = {1: "The interval holds", 2: "Both intervals hold"}.get(count, f"All {count:,} intervals hold")
+    sure = percent(estimate.confidence)
     if not estimate.is_certified:
         text = (
             "Nothing is known about how far the sampler is from the model. The intervals cover chance only; the bias "
@@ -181,17 +161,16 @@ def _verdict(estimate: Estimate) -> dict[str, str]:
         )
         return {"level": "bad", "headline": "NOT CERTIFIED: the bias is unknown", "text": text}
     if estimate.plan.is_certain:
-        text = f"Nothing was sampled. {rows.capitalize()} hold for certain: rounding is inside them."
-        return {"level": "good", "headline": "Certified: exact up to rounding", "text": _with_verb(text, count)}
+        text = f"Nothing was sampled. {rows} for certain: rounding is inside {'it' if count == 1 else 'them'}."
+        return {"level": "good", "headline": "Certified: exact up to rounding", "text": text}
     text = (
-        f"{rows.capitalize()} hold{' at once' if count > 1 else ''} with probability {percent(estimate.confidence)} or "
-        "more. The bias of the sampler is inside them."
+        f"{rows}{' at once' if count > 1 else ''} with probability {sure} or more. The bias of the sampler is inside "
+        f"{'it' if count == 1 else 'them'}."
     )
-    if widest > estimate.plan.tolerance:
-        headline = f"Certified, but wider than asked: within {rounded_up(widest)} instead of {tolerance}"
-        return {"level": "warn", "headline": headline, "text": _with_verb(text, count)}
-    headline = f"Certified: within {tolerance} at confidence {percent(estimate.confidence)}"
-    return {"level": "good", "headline": headline, "text": _with_verb(text, count)}
+    if estimate.widest > estimate.plan.tolerance:
+        headline = f"Certified, but wider than asked: within {rounded_up(estimate.widest)} instead of {tolerance}"
+        return {"level": "warn", "headline": headline, "text": text}
+    return {"level": "good", "headline": f"Certified: within {tolerance} at confidence {sure}", "text": text}
 
 
 def _facts(estimate: Estimate) -> list[tuple[str, str]]:
@@ -214,10 +193,6 @@ def _facts(estimate: Estimate) -> list[tuple[str, str]]:
     return lines
 
 
-def _with_verb(text: str, count: int) -> str:
-    return text if count > 1 else text.replace(" hold", " holds", 1)
-
-
 # Rows of a page, and characters that all their names may take.
 MAX_ROWS = 20_000
 _MAX_NAME, _MAX_ALL_NAMES = 200, 500_000
@@ -227,7 +202,10 @@ def rows_of(estimate: Estimate) -> dict[str, Any]:
     """The columns of the table; rows name their target by its number."""
     count = min(len(estimate), MAX_ROWS)
     targets, numbers = distinct_targets(estimate, count)
-    decimals = _decimals(estimate, count)
+    widths = estimate.half_width[:count]
+    narrowest = float(np.min(widths, where=widths > 0, initial=1.0))
+    largest = float(np.max(np.abs([estimate.lower[:count], estimate.upper[:count]]), initial=1.0))
+    decimals = decimals_for(narrowest, largest)
     columns = {
         "mean": (estimate.mean, ROUND_HALF_EVEN),
         "lower": (estimate.lower, ROUND_FLOOR),
@@ -238,7 +216,10 @@ def rows_of(estimate: Estimate) -> dict[str, Any]:
         "names": short_names([visible(str(shown(target))) for target in targets]),
         "target": numbers,
         "state": ["" if state is None else visible(str(state)) for state in estimate.states[:count]],
-        **{name: [_round(x, decimals, way) for x in part[:count]] for name, (part, way) in columns.items()},
+        **{
+            name: [float(x if abs(x) >= 1e15 else round_decimal(float(x), decimals, way)) for x in part[:count]]
+            for name, (part, way) in columns.items()
+        },
         "bias": [None if math.isnan(x) else float(rounded_up(x, 2)) for x in estimate.bias_bound[:count]],
         "decimals": decimals,
         "probabilities": not any(isinstance(target, Statistic) and not target.is_event for target in targets),
@@ -257,14 +238,11 @@ def distinct_targets(estimate: Estimate, count: int | None = None) -> tuple[list
     targets: list[Any] = []
     numbers = []
     for target in estimate.targets[:count]:
-        if not targets or not _same(targets[-1], target):
+        last = targets[-1] if targets else None
+        if not targets or not (last is target or (type(last) is type(target) and bool(last == target))):
             targets.append(target)
         numbers.append(len(targets) - 1)
     return targets, numbers
-
-
-def _same(one: Any, other: Any) -> bool:
-    return one is other or (type(one) is type(other) and bool(one == other))
 
 
 def short_names(names: list[str]) -> list[str]:
@@ -288,14 +266,3 @@ def short_names(names: list[str]) -> list[str]:
 
 def _cut(name: str, most: int) -> str:
     return name if len(name) <= most else f"{name[: most // 2]}\u2026{name[len(name) - most // 2 + 1 :]}"
-
-
-def _decimals(estimate: Estimate, count: int) -> int:
-    """Return the decimals that the narrowest interval supports."""
-    widths = estimate.half_width[:count]
-    narrow = float(np.min(widths, where=widths > 0, initial=1.0))
-    return decimals_for(narrow, float(np.max(np.abs([estimate.lower[:count], estimate.upper[:count]]), initial=1.0)))
-
-
-def _round(value: float, decimals: int, way: str) -> float:
-    return float(value if abs(value) >= 1e15 else round_decimal(float(value), decimals, way))

@@ -5,7 +5,7 @@ It takes its colours from where it is shown, and has no scripts.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from html import escape
 from typing import Any, NamedTuple
 
@@ -41,10 +41,13 @@ class Box(NamedTuple):
         return _ROW * (1 + len(self.rows) + bool(self.note)) + 6.0
 
 
-def network_picture(estimate: Estimate) -> str:
-    """The graph with its marginals; empty where it is not small, not known, or no marginal was asked for."""
+def network_picture(estimate: Estimate, model: Model | None = None) -> str:
+    """Draw the graph with its marginals; empty where it is not small, not known, or no marginal was asked for.
+
+    The model is by default the one that was asked about.
+    """
     asked = estimate.asked
-    model = None if asked is None else asked.model
+    model = asked.model if model is None and asked is not None else model
     if asked is None or model is None or not model._is_whole or not model._is_discrete:
         return ""
     if model.n_variables > _MOST_NODES or all(isinstance(target, Target) for target in estimate.targets):
@@ -69,25 +72,16 @@ def _arrows(model: Model) -> tuple[NDArray[np.int64], bool]:
 
 
 def _box(estimate: Estimate, label: Hashable, evidence: dict[Hashable, Any]) -> Box:
+    rows = [
+        (printable(estimate.states[k]), float(estimate.mean[k]), float(estimate.lower[k]), float(estimate.upper[k]))
+        for k, target in enumerate(estimate.targets)
+        if not isinstance(target, Target) and target == label
+    ]
+    note = f"{len(rows) - _MOST_STATES} more states" if len(rows) > _MOST_STATES else ""
     if label in evidence:
         state = evidence[label]
-        text = "soft evidence" if isinstance(state, dict) else f"observed: {printable(state)}"
-        rows = _rows(estimate, label) if isinstance(state, dict) else []
-        return Box(printable(label), rows, text, 0.0, 0.0)
-    rows = _rows(estimate, label)
-    return Box(printable(label), rows[:_MOST_STATES], _more(len(rows)), 0.0, 0.0)
-
-
-def _more(count: int) -> str:
-    return f"{count - _MOST_STATES} more states" if count > _MOST_STATES else ""
-
-
-def _rows(estimate: Estimate, label: Hashable) -> list[tuple[str, float, float, float]]:
-    own = [k for k, target in enumerate(estimate.targets) if not isinstance(target, Target) and target == label]
-    return [
-        (printable(estimate.states[k]), float(estimate.mean[k]), float(estimate.lower[k]), float(estimate.upper[k]))
-        for k in own
-    ]
+        note = "soft evidence" if isinstance(state, dict) else f"observed: {printable(state)}"
+    return Box(printable(label), rows[:_MOST_STATES], note, 0.0, 0.0)
 
 
 def _place(boxes: list[Box], places: NDArray[np.float64]) -> list[Box]:
@@ -118,7 +112,7 @@ def _svg(boxes: list[Box], arrows: NDArray[np.int64], is_directed: bool) -> str:
     label = f"Graph of {len(boxes)} variables with their probabilities, which the table below lists"
     return (
         f'<svg role="img" aria-label="{label}" viewBox="{left:.0f} {top:.0f} {width:.0f} {height:.0f}" '
-        f'style="width: {width:.0f}px; max-width: 100%; height: auto; color: inherit" font-size="12" '
+        f'width="{width:.0f}" height="{height:.0f}" font-size="12" '
         f'fill="currentColor" stroke="none">{"".join(lines)}{"".join(map(_node, boxes))}</svg>'
     )
 
@@ -155,20 +149,20 @@ def _node(box: Box) -> str:
     parts = [
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{_WIDTH:.0f}" height="{box.height:.1f}" rx="4" fill-opacity="0.05" '
         'stroke="currentColor" stroke-opacity="0.6"/>',
-        _text(box.x, y + _ROW - 4, _cut(box.name, 24), 'text-anchor="middle" font-weight="bold"'),
+        _text(box.x, y + _ROW - 4, box.name, 24, 'text-anchor="middle" font-weight="bold"'),
     ]
     y += _ROW
     for state, mean, lower, upper in box.rows:
         first, last = (x + end for end in _BAR)
         at = [first + (last - first) * min(1.0, max(0.0, value)) for value in (mean, lower, upper)]
-        parts.append(_text(x + 6, y + _ROW - 5, _cut(state, 9), ""))
+        parts.append(_text(x + 6, y + _ROW - 5, state, 9))
         parts.append(_bar(first, y, last - first, 0.12))
         parts.append(_bar(first, y, at[0] - first, 0.45))
         parts.append(_bar(at[1], y, max(1.0, at[2] - at[1]), 0.95))
-        parts.append(_text(x + _WIDTH - 6, y + _ROW - 5, f"{mean:.3f}", 'text-anchor="end"'))
+        parts.append(_text(x + _WIDTH - 6, y + _ROW - 5, f"{mean:.3f}", 9, 'text-anchor="end"'))
         y += _ROW
     if box.note:
-        parts.append(_text(box.x, y + _ROW - 5, _cut(box.note, 26), 'text-anchor="middle" font-style="italic"'))
+        parts.append(_text(box.x, y + _ROW - 5, box.note, 26, 'text-anchor="middle" font-style="italic"'))
     return "".join(parts)
 
 
@@ -176,10 +170,7 @@ def _bar(x: float, y: float, width: float, opacity: float) -> str:
     return f'<rect x="{x:.1f}" y="{y + 3:.1f}" width="{width:.1f}" height="11" fill-opacity="{opacity}"/>'
 
 
-def _text(x: float, y: float, text: str, how: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" {how}>{escape(text)}</text>'
-
-
-def _cut(text: Sequence[str] | str, most: int) -> str:
-    text = str(text)
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _text(x: float, y: float, text: str, most: int, how: str = "") -> str:
+    """Write a text of at most so many characters."""
+    short = text if len(text) <= most else text[: most - 1] + "…"
+    return f'<text x="{x:.1f}" y="{y:.1f}" {how}>{escape(short)}</text>'

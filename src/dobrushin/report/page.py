@@ -22,6 +22,7 @@ from dobrushin._shared.call import public
 from dobrushin._shared.environment import replace_file
 from dobrushin.errors import ArgumentError
 from dobrushin.report.content import cell_texts, content
+from dobrushin.report.network import network_picture
 
 _SCRIPTS = ("page.js", "answer.js", "curve.js", "scan.js")
 # Height of the frame in a notebook, in pixels.
@@ -161,11 +162,9 @@ def _make(
     if shape is not None and model is None:
         raise ArgumentError("shape", "given together with the model", shape)
     cells = check.grid_shape(shape)
-    return _page(content(estimate, model, dict(evidence or {}), cells, title, command, diagnosis))
-
-
-def _page(data: dict[str, Any]) -> bytes:
-    """Put the parts together; what is put in is not looked at again."""
+    data = content(estimate, model, dict(evidence or {}), cells, title, command, diagnosis)
+    network = network_picture(estimate, model)
+    # Parts of the page; what is put in is not looked at again.
     style = _asset("page.css")
     script = "\n" + "(() => {\n'use strict';\n" + "\n".join(map(_asset, _SCRIPTS)) + "})();\n"
     parts = {
@@ -175,6 +174,8 @@ def _page(data: dict[str, Any]) -> bytes:
         "script": script,
         "script_hash": _hash(script),
         "static": _static(data),
+        "network": f'<figure class="network" tabindex="0" role="region" aria-label="Graph">{network}</figure>'
+        * bool(network),
         "data": embed(data),
     }
     # Names may hold halves of characters, which have no place in UTF-8.
