@@ -49,7 +49,7 @@ def value():
 
 def test_without_a_place_numba_refuses(run_sealed):
     """Negative control: nothing but our choice of a folder makes the calls below work."""
-    choose_nothing = "import dobrushin._shared.compile as c; c._has_place = lambda source: True\n"
+    choose_nothing = "import dobrushin._shared.compile as c; c._temporary_folder = lambda: ''\n"
     done = run_sealed(choose_nothing + WORK)
     assert done.returncode == 1
     assert "no locator available" in done.stderr

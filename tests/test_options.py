@@ -9,7 +9,7 @@ import dobrushin as db
 from dobrushin import typing as options
 from dobrushin._estimate.method import METHODS
 from dobrushin._fields import FIELD_METHODS
-from dobrushin._fields.kernel import FieldKernel
+from dobrushin._fields.chains import FieldKernel
 from dobrushin._learning.structure import FAMILIES
 from dobrushin._sampling.kernel import KERNELS
 from dobrushin.io.formats import FORMATS

@@ -145,8 +145,13 @@ def test_exact_draws_and_greedy_scans_say_how_far_they_are(monkeypatch):
 
 @pytest.mark.usefixtures("screen")
 def test_every_long_public_call_is_watched(monkeypatch):
-    seen = []
-    monkeypatch.setattr(progress.Watch, "end", lambda _, name, is_done: seen.append((name, is_done)))
+    seen, end = [], progress.Watch.end
+
+    def note(watch, name, is_done):
+        seen.append((name, is_done))
+        end(watch, name, is_done)
+
+    monkeypatch.setattr(progress.Watch, "end", note)
     scan = db.Scan.systematic(16, 32)
     db.estimate(MODEL, [0])
     db.plan(MODEL, [0])

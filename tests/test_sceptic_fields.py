@@ -1,6 +1,7 @@
 """Fields: claims that were false once, and look-alikes of true ones."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from scipy import stats
 import dobrushin as db
 from dobrushin._fields.anchor import space_of
 from dobrushin._fields.influence import conditional_variances
-from dobrushin._fields.intervals import FIXED, SHARES, Terms
+from dobrushin._fields.intervals import FIXED, SHARES, TallyTerms, undecidable_share
 from field_reference import KINDS, Grid, random_field
 
 
@@ -95,7 +96,7 @@ def test_draws_are_doubles_and_thresholds_are_bracketed():
     event = space.reader(field, {}).read(db.Exceeds(0, float(x[7])))
     above = int((x > x[7]).sum())
     for drawn in (x, x + 0.5 * errors.place[0]):
-        tally = event.tally_for(Terms(0.1, 0.05, errors, 0.0, None))
+        tally = event.tally_for(TallyTerms(0.1, 0.05, errors, 0.0, None, 0.05))
         tally.add(drawn[:, None], None, 0)
         assert (tally.surely, tally.perhaps) == (above, above + 1)
 
@@ -161,7 +162,7 @@ def test_quantiles_are_widened_by_the_bias():
     x = np.sort(np.random.default_rng(1).normal(size=1000))
     widths = []
     for bias in (0.0, 0.1):
-        tally = question.tally_for(Terms(0.1, 0.05, space.anchor.errors, bias, None))
+        tally = question.tally_for(TallyTerms(0.1, 0.05, space.anchor.errors, bias, None, 0.05))
         tally.add(x[:, None], None, 0)
         limits = tally.ends(False)
         assert limits.low < stats.norm.ppf(0.5 - bias)
@@ -182,7 +183,7 @@ def test_curvature_of_a_likelihood_in_a_box_is_that_at_its_flat_end(likelihood):
     true = float((weights @ x**2 - (weights @ x) ** 2).max())
     assert true <= conditional_variances(form, np.array([0])).values[0]
     excess = form.curvature - form.diagonal
-    steep = form.with_parts(diagonal=form.diagonal + 4.0 * excess, exposure=np.zeros(1), trials=np.zeros(1))
+    steep = replace(form, diagonal=form.diagonal + 4.0 * excess, exposure=np.zeros(1), trials=np.zeros(1))
     assert true > conditional_variances(steep, np.array([0])).values[0]
 
 
@@ -205,6 +206,7 @@ def test_tolerances_without_a_square(tolerance, method):
 
 def test_draws_that_cannot_be_decided_are_the_reason_for_a_wide_interval():
     field = db.GaussianField([[2.0, -0.5], [-0.5, 2.0]], lower=-3.0, upper=3.0)
+    assert not db.plan(field, db.Between(0, 0.0, 1e15), tolerance=0.1).reaches_tolerance
     wide = db.estimate(field, db.Between(0, 0.0, 1e15), tolerance=0.1, seed=1)
     assert wide.widest > 0.1
     assert wide.stopped_by == "draws too close to an end of the event to decide"
@@ -212,3 +214,21 @@ def test_draws_that_cannot_be_decided_are_the_reason_for_a_wide_interval():
     narrow = db.estimate(field, db.Exceeds(0, 0.3), tolerance=0.1, seed=1)
     assert narrow.widest <= 0.1
     assert narrow.stopped_by is None
+    assert narrow.plan.reaches_tolerance
+
+
+@pytest.mark.parametrize(("box", "linear"), [((-math.inf, math.inf), 0.0), ((-1.0, 2.0), 3.0), ((0.0, 2.0), -4.0)])
+@pytest.mark.parametrize("ends", [(-0.5, 1e14), (0.0, 2e13)])
+def test_the_plan_counts_with_the_draws_that_cannot_be_decided(box, linear, ends):
+    """Without its room for them the plan has too few chains for its tolerance."""
+    field = db.GaussianField([[2.0, -0.5], [-0.5, 2.0]], linear=linear, lower=box[0], upper=box[1])
+    target = db.Between(0, *ends)
+    plan = db.plan(field, target, tolerance=0.4, method="dobrushin")
+    answer = db.estimate(field, target, tolerance=0.4, method="dobrushin", seed=1)
+    states = db.sample(field, plan.scan, chains=4000, seed=2).states[:, 0]
+    space = space_of(field)
+    question = space.reader(field, {}).read(target)
+    share = undecidable_share(question, space.anchor.errors)
+    assert np.mean(np.abs(states - ends[0]) <= 2.0**-50 * sum(map(abs, ends))) <= share + 0.05
+    assert plan.bias >= 0.5 * share or not plan.reaches_tolerance
+    assert answer.widest <= 0.4 or not plan.reaches_tolerance

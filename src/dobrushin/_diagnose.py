@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -138,7 +138,7 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the findings for JSON: objects in place of pairs and of numbers that are keys."""
-        about = {field.name: getattr(self, field.name) for field in fields(self)}
+        about = dict(vars(self))
         about["satisfies_dobrushin"] = self.satisfies_dobrushin
         about["strongest"] = [{"variable": label, "row_sum": value} for label, value in self.strongest]
         about["plans"] = [dict(zip(("targets", "method", "seconds"), plan, strict=True)) for plan in self.plans]

@@ -3,7 +3,7 @@
 Importing the package registers what it has for each stage.
 """
 
-from dobrushin._fields import certificate, influence, kernel, lazy, proof, stages
+from dobrushin._fields import certificate, influence, proof
 from dobrushin._fields.anchor import FIELD_METHODS
 from dobrushin._fields.chains import FieldChains
 from dobrushin._fields.model import GaussianField
@@ -20,10 +20,7 @@ __all__ = [
     "Quantile",
     "certificate",
     "influence",
-    "kernel",
-    "lazy",
     "proof",
-    "stages",
 ]
 
 # The methods, in the order in which "auto" asks them.

@@ -8,7 +8,7 @@ variable, and for the others any vector a >= C a + r, which bounds how far the f
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -109,7 +109,7 @@ class FieldSpace(Space):
 
     def provable(self) -> FieldSpace:
         def make() -> FieldSpace:
-            return FieldSpace(self.form.to_plain().to_model(self.model.labels), self.place)
+            return FieldSpace(replace(self.form, is_plain=True).to_model(self.model.labels), self.place)
 
         space: FieldSpace = self.derive("provable", make)
         return space

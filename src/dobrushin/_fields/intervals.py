@@ -126,20 +126,24 @@ def make_clip(question: Any, states: NDArray[np.float64], distance: float, sigma
     return Clip(low, span, sigma2, slack, drift.chance, SHARES[0])
 
 
-class Terms(NamedTuple):
-    """What an interval has to keep to: error probability, half-width to reach, errors of draws, bias, and clipping."""
+class TallyTerms(NamedTuple):
+    """What an interval has to keep to: error probability, half-widths to reach, errors of draws, bias, and clipping.
+
+    `aim` is the half-width without the bias and the errors of draws, `tolerance` that of the interval.
+    """
 
     error: float
     aim: float
     errors: DrawErrors
     bias: float
     clip: Clip | None
+    tolerance: float
 
 
 class FieldTally(Tally):
     """Counts or averages of the chains so far, for one question; its limits are widened by the bias."""
 
-    def __init__(self, question: Any, terms: Terms) -> None:
+    def __init__(self, question: Any, terms: TallyTerms) -> None:
         super().__init__(question)
         self.terms, self.chains = terms, 0
 
@@ -161,21 +165,53 @@ class FieldTally(Tally):
         """Return the interval; `early` says that something else than the plan ended the run."""
 
 
+def deciding_error(question: Any, errors: DrawErrors) -> float:
+    """Return how close to an end of its interval a draw cannot be decided; 0 on finite sets, without rounding."""
+    i, (low, high) = question.positions[0], question.target._ends
+    if question.space.form.is_finite[i]:
+        return 0.0
+    rounding = 2.0**-50 * (abs(low) + (0.0 if math.isinf(high) else abs(high)))
+    return float(errors.place[i]) + rounding
+
+
+def undecidable_share(question: Any, errors: DrawErrors) -> float:
+    """Bound the expected share of chains that are too close to an end of the interval of a question to be decided.
+
+    A conditional density is at most 1 / integral of exp(-slope d - curvature d^2 / 2) over distances d from its mode on
+    the side of the mode with more room. `pull` bounds the slope without likelihoods, and so e^x times the exposure at a
+    mode that is not the lower end.
+    """
+    form, i = question.space.form, int(question.positions[0])
+    error = deciding_error(question, errors)
+    ends = [end for end in question.target._ends if form.lower[i] - error <= end <= form.upper[i] + error]
+    if not error or not ends:
+        return 0.0
+    reach = question.space.anchor.reach()
+    pull = float(abs(form.linear[i]) + (abs(form.couplings[[i]]) @ reach)[0] + form.diagonal[i] * reach[i])
+    counts = 0.0
+    if form.exposure[i]:
+        counts = math.e * max(pull, float(form.exposure[i]) * math.exp(form.lower[i]))
+    curvature = float(form.diagonal[i] + 0.25 * form.trials[i]) + counts
+    has_ends = np.isfinite(form.lower[i]) or np.isfinite(form.upper[i])
+    slope = pull + counts + float(form.trials[i]) if has_ends else 0.0  # at the mode
+    # Over this distance the exponent falls by at most 3 / 2, and e^x grows at most by a factor of e.
+    room = min(1.0, 0.5 * float(form.width[i]), 1.0 / max(slope, math.sqrt(curvature)))
+    return min(1.0, len(ends) * 2.0 * error * math.exp(1.5) / room)
+
+
 class EventTally(FieldTally):
     """Counts chains in an interval, from below and from above: a draw is off by less than its error."""
 
-    def __init__(self, question: Any, terms: Terms) -> None:
+    def __init__(self, question: Any, terms: TallyTerms) -> None:
         super().__init__(question, terms)
         self.surely = self.perhaps = 0
 
     def take(self, values: NDArray[np.float64]) -> None:
         low, high = self.question.target._ends
-        i = self.question.positions[0]
-        if self.question.space.form.is_finite[i]:  # values of finite sets carry no rounding
+        error = deciding_error(self.question, self.terms.errors)
+        if not error:
             surely = perhaps = (values > low) if math.isinf(high) else (values >= low) & (values <= high)
         else:
-            rounding = 2.0**-50 * (abs(low) + (0.0 if math.isinf(high) else abs(high)))
-            error = float(self.terms.errors.place[i]) + rounding
             surely = (values > low + error) & (values < high - error)
             perhaps = (values >= low - error) & (values <= high + error)
         self.surely, self.perhaps = self.surely + int(surely.sum()), self.perhaps + int(perhaps.sum())
@@ -192,14 +228,14 @@ class EventTally(FieldTally):
     @property
     def shortfall(self) -> Shortfall | None:
         _, low, high = self.ends(False)
-        is_wide = self.perhaps > self.surely and high - low > 2.0 * (self.terms.aim + self.terms.bias)
+        is_wide = self.perhaps > self.surely and high - low > 2.0 * self.terms.tolerance
         return Shortfall.UNDECIDABLE if is_wide else None
 
 
 class QuantileTally(FieldTally):
     """Sorts chains: the ranks between which a quantile is, as numbers of chains up to it (theory page, "Quantiles")."""
 
-    def __init__(self, question: Any, terms: Terms) -> None:
+    def __init__(self, question: Any, terms: TallyTerms) -> None:
         super().__init__(question, terms)
         self.blocks: list[NDArray[np.float64]] = []
 
@@ -245,7 +281,7 @@ def ranks(chains: int, least: float, most: float, error: float, early: bool) -> 
 class ClippedMean(FieldTally):
     """Averages of clipped values: a confidence sequence during the run, an interval for the planned chains."""
 
-    def __init__(self, question: Any, clip: Clip, terms: Terms) -> None:
+    def __init__(self, question: Any, clip: Clip, terms: TallyTerms) -> None:
         super().__init__(question, terms)
         self.clip = clip
         self.sequence = BernsteinMean(clip.shares[0] * terms.error, terms.aim / clip.span)
@@ -276,7 +312,7 @@ class ClippedMean(FieldTally):
 class PlannedMean(FieldTally):
     """Averages values as they are, over the number of chains that was planned."""
 
-    def __init__(self, question: Any, clip: Clip, terms: Terms) -> None:
+    def __init__(self, question: Any, clip: Clip, terms: TallyTerms) -> None:
         super().__init__(question, terms)
         self.clip, self.total = clip, 0.0
 

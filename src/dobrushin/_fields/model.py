@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -125,8 +126,7 @@ class GaussianField(Model):
                [-1.8,  4. , -1.8],
                [ 0. , -1.8,  2. ]])
         """
-        weights, labels, scale = cls._read_prior(graph, rho, precision)
-        degrees = np.asarray(weights.sum(axis=1)).ravel()
+        weights, degrees, labels, scale = _read_prior(graph, rho, precision)
         if (alone := ~(degrees > 0)).any():
             names = range(len(degrees)) if labels is None else labels
             label = names[int(np.argmax(alone))]
@@ -146,20 +146,12 @@ class GaussianField(Model):
         array([[ 1. , -0.5],
                [-0.5,  1. ]])
         """
-        weights, labels, scale = cls._read_prior(graph, rho, precision)
+        weights, degrees, labels, scale = _read_prior(graph, rho, precision)
         if rho < 0:
             raise ArgumentError("rho", "from 0 to 1, less than 1", rho)
-        degrees = np.asarray(weights.sum(axis=1)).ravel()
         own = (1.0 - rho) + rho * degrees
         matrix = scale * (sparse.dia_array((own[None], [0]), shape=weights.shape) - rho * weights)
         return cls(matrix, **({"labels": labels} | options))
-
-    @staticmethod
-    def _read_prior(graph: Any, rho: Any, precision: Any) -> tuple[Any, Any, float]:
-        weights, labels = read_graph(graph)
-        if not check.is_real(rho) or not -1 < float(rho) < 1:
-            raise ArgumentError("rho", "between -1 and 1, both excluded: the field is improper there", rho)
-        return weights, labels, check.positive(precision, "precision")
 
     @classmethod
     @public()
@@ -193,7 +185,7 @@ class GaussianField(Model):
         array([4.2...])
         """
         if callable(options.get("linear")):
-            from dobrushin._fields.lazy import LazyGrid
+            from dobrushin._fields.solve import LazyGrid
 
             return LazyGrid(rows, cols, rho, precision, periodic, **options)
         if options.pop("linear_bound", None) is not None:
@@ -236,9 +228,7 @@ class GaussianField(Model):
         rates = per_variable(exposure, self._labels, np.nan, "exposure")
         fine = ~seen | (rates > 0) & (rates <= 1e15)
         require_all(fine, rates, self._labels, "exposure", "positive and at most 1e15")
-        linear, rounding = rounded_sum(form.linear, np.where(seen, values, 0.0))
-        exposure = form.exposure + np.where(seen, rates, 0.0)
-        return self._with(linear=linear, exposure=exposure, linear_error=_added(form.linear_error, rounding))
+        return self._pulled(np.where(seen, values, 0.0), exposure=form.exposure + np.where(seen, rates, 0.0))
 
     @public()
     def bernoulli(self, outcomes: Any, trials: Any = 1) -> GaussianField:
@@ -262,9 +252,7 @@ class GaussianField(Model):
         values = read_counts(outcomes, self._labels, "outcomes", np.nan_to_num(tried))
         seen = ~np.isnan(values)
         require_continuous(form, seen, self._labels)
-        linear, rounding = rounded_sum(form.linear, np.where(seen, values, 0.0))
-        trials_in_all = form.trials + np.where(seen, tried, 0.0)
-        return self._with(linear=linear, trials=trials_in_all, linear_error=_added(form.linear_error, rounding))
+        return self._pulled(np.where(seen, values, 0.0), trials=form.trials + np.where(seen, tried, 0.0))
 
     @public()
     def normal(self, values: Any, precision: Any = 1.0) -> GaussianField:
@@ -295,18 +283,17 @@ class GaussianField(Model):
         fine = ~seen | (weight > 0) & (weight <= check.LARGEST)
         require_all(fine, weight, self._labels, "precision", "positive and finite")
         weight = np.where(seen, weight, 0.0)
-        diagonal, diagonal_rounding = rounded_sum(form.diagonal, weight)
+        diagonal, rounding = rounded_sum(form.diagonal, weight)
         pull, pull_rounding = rounded_product(weight, np.where(seen, measured, 0.0))
-        linear, rounding = rounded_sum(form.linear, pull)
-        return self._with(
-            diagonal=diagonal,
-            linear=linear,
-            diagonal_error=_added(form.diagonal_error, diagonal_rounding),
-            linear_error=_added(form.linear_error, pull_rounding, rounding),
-        )
+        diagonal_error = _added(form.diagonal_error, rounding)
+        return self._pulled(pull, pull_rounding, diagonal=diagonal, diagonal_error=diagonal_error)
 
-    def _with(self, **parts: NDArray[np.float64]) -> GaussianField:
-        return type(self)._from_form(self._form.with_parts(**parts), self._labels)
+    def _pulled(self, pull: NDArray[np.float64], *errors: NDArray[np.float64], **parts: Any) -> GaussianField:
+        """Return the field with `pull` added to its linear terms; `errors` bound how far the pull is off."""
+        linear, rounding = rounded_sum(self._form.linear, pull)
+        error = _added(self._form.linear_error, *errors, rounding)
+        form = replace(self._form, linear=linear, linear_error=error, **parts)
+        return type(self)._from_form(form, self._labels)
 
     # -- what it is made of ----------------------------------------------------------------
 
@@ -385,6 +372,14 @@ class GaussianField(Model):
         inside = (array >= self._form.lower) & (array <= self._form.upper)
         check.all_entries(inside, array, "states", "inside the box")
         return array
+
+
+def _read_prior(graph: Any, rho: Any, precision: Any) -> tuple[Any, NDArray[np.float64], Any, float]:
+    """Return the weights of a graph, their sums, its labels, and the precision."""
+    weights, labels = read_graph(graph)
+    if not check.is_real(rho) or not -1 < float(rho) < 1:
+        raise ArgumentError("rho", "between -1 and 1, both excluded: the field is improper there", rho)
+    return weights, np.asarray(weights.sum(axis=1)).ravel(), labels, check.positive(precision, "precision")
 
 
 def _added(*errors: NDArray[np.float64]) -> NDArray[np.float64]:

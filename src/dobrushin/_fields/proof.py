@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from dobrushin._fields.certificate import FieldVariation, certify
 from dobrushin._fields.chains import FieldChains
 from dobrushin._fields.intervals import EventTally, PlannedMean
 from dobrushin._fields.model import GaussianField
-from dobrushin._fields.questions import Exceeds
+from dobrushin._fields.questions import Exceeds, Quantile
 from dobrushin._models.near import Numbering
 from dobrushin._proof.answers import write_claim
 from dobrushin._proof.archive import Arrays, text_of, write_archive
@@ -128,7 +129,7 @@ def write_field_variation(certificate: FieldVariation, path: str | os.PathLike[s
     if anchor is None:
         requirement = "made in this process, of a field without evidence"
         raise ArgumentError("certificate", requirement, certificate)
-    field = anchor.space.form.to_plain().to_model(anchor.space.model.labels)
+    field = replace(anchor.space.form, is_plain=True).to_model(anchor.space.model.labels)
     anchor = space_of(field).anchor_at(anchor.point)
     plain = certify(anchor, scan, objective)
     part = PartOfField(field, {}, scan, objective.positions, anchor, np.zeros(len(anchor.point)))
@@ -163,7 +164,7 @@ def _(space: FieldSpace, estimate: Estimate, path: str | os.PathLike[str]) -> No
 
 def _describe(question: Any, part: PartOfField) -> dict[str, Any]:
     variables = part.numbers(question.positions).tolist()
-    if question.interval == "order statistics":
+    if isinstance(question.target, Quantile):
         return {"kind": "quantile", "variables": variables, "level": float(question.target.level)}
     if question.is_counted:
         event = question.target

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.targets import Statistic, Target, TargetReader
 from dobrushin._fields.anchor import Anchor
-from dobrushin._fields.intervals import ClippedMean, EventTally, FieldTally, PlannedMean, QuantileTally, Terms
+from dobrushin._fields.intervals import ClippedMean, EventTally, FieldTally, PlannedMean, QuantileTally, TallyTerms
 from dobrushin._fields.terms import UNIT
 from dobrushin._shared import validate as check
 from dobrushin._shared.text import in_full, printable
@@ -34,12 +33,8 @@ class OfOneVariable(Target):
         return [self.label]
 
 
-class Event(OfOneVariable):
-    """An interval that one variable of a field may be in."""
-
-
 @dataclass(frozen=True)
-class Exceeds(Event):
+class Exceeds(OfOneVariable):
     """The probability that a variable of a field is above a threshold, as a target of `estimate`.
 
     Parameters
@@ -72,7 +67,7 @@ class Exceeds(Event):
 
 
 @dataclass(frozen=True)
-class Between(Event):
+class Between(OfOneVariable):
     """The probability that a variable of a field is in an interval, ends included, as a target of `estimate`.
 
     Parameters
@@ -149,12 +144,14 @@ class Quantile(OfOneVariable):
         return f"{in_full(self.level)} quantile of {printable(self.label)}"
 
 
+_MEANS = "empirical Bernstein or sub-Gaussian"  # intervals
+
 # -- questions ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class FieldQuestion(Question):
-    """One row of the answer.
+    """One row of the answer: a mean, the probability of an interval, or a quantile.
 
     Attributes
     ----------
@@ -172,6 +169,10 @@ class FieldQuestion(Question):
     space: Any
     target: Any
     state: str | None
+    bounds: tuple[float, float] = (0.0, 1.0)
+    is_counted: bool = True
+    interval: str = "Clopper-Pearson"
+    name: str | None = None
 
     @property
     def targets(self) -> list[Any]:
@@ -192,58 +193,21 @@ class FieldQuestion(Question):
         anchor: Anchor = self.space.anchor
         distances = disagreement * anchor.unit[self.positions] * (1.0 + 4 * UNIT)
         if not self.is_counted:
-            return np.array([min(self.span, weighted_sum(self.slopes, distances, 4))])
+            least, most = self.bounds
+            return np.array([min(most - least, weighted_sum(self.slopes, distances, 4))])
         slips = np.minimum(anchor.slips[self.positions], 1.0)
         return np.minimum(1.0, (distances * self.space.tilt[self.positions] + slips) * (1.0 + 4 * UNIT))
 
     def values(self, states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
-        """What is averaged, from states of shape (chains, positions); the first chain has number `first`."""
-        del first
-        return states[:, 0]
+        """Return what is averaged; states of shape (chains, positions), the first chain has number `first`."""
+        return self.target.values(states, first) if isinstance(self.target, Statistic) else states[:, 0]
 
-    @abstractmethod
-    def tally_for(self, terms: Terms) -> FieldTally:
+    def tally_for(self, terms: TallyTerms) -> FieldTally:
         """Make the tally of chains."""
-
-
-@dataclass(frozen=True)
-class FieldMean(FieldQuestion):
-    """The mean of a variable, or of a statistic."""
-
-    bounds: tuple[float, float]
-    statistic: Statistic | None = None
-    is_counted = False
-    interval = "empirical Bernstein or sub-Gaussian"
-
-    @property
-    def name(self) -> str | None:  # type: ignore[override]
-        return None if self.statistic is None else self.statistic.name
-
-    def values(self, states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
-        return states[:, 0] if self.statistic is None else self.statistic.values(states, first)
-
-    def tally_for(self, terms: Terms) -> FieldTally:
+        if self.is_counted:
+            return QuantileTally(self, terms) if isinstance(self.target, Quantile) else EventTally(self, terms)
         assert terms.clip is not None
         return ClippedMean(self, terms.clip, terms) if terms.clip.shares[0] else PlannedMean(self, terms.clip, terms)
-
-
-@dataclass(frozen=True)
-class FieldEvent(FieldQuestion):
-    """The probability that one variable is in an interval."""
-
-    def tally_for(self, terms: Terms) -> FieldTally:
-        return EventTally(self, terms)
-
-
-@dataclass(frozen=True)
-class FieldQuantile(FieldQuestion):
-    """A quantile of one variable."""
-
-    bounds: tuple[float, float]
-    interval = "order statistics"
-
-    def tally_for(self, terms: Terms) -> FieldTally:
-        return QuantileTally(self, terms)
 
 
 class FieldReader(TargetReader):
@@ -262,9 +226,9 @@ class FieldReader(TargetReader):
     def read_labels(self, labels: list[Any]) -> list[Any]:
         return [self._mean(i) for i in self.positions(labels).tolist()]
 
-    def _mean(self, i: int) -> FieldMean:
+    def _mean(self, i: int) -> FieldQuestion:
         label, bounds = self.rest.labels[i], self.space.bounds_at(i)
-        return FieldMean(np.array([i]), np.ones(1), self.space, label, "mean", bounds)
+        return FieldQuestion(np.array([i]), np.ones(1), self.space, label, "mean", bounds, False, _MEANS)
 
     def read(self, target: Target) -> FieldQuestion:
         if isinstance(target, Statistic):
@@ -272,12 +236,13 @@ class FieldReader(TargetReader):
         if not isinstance(target, OfOneVariable):
             raise ArgumentError("targets", "means, Exceeds, Between, Quantile or Statistic for a field", target)
         position = self.positions([target.label])
-        i = int(position[0])
-        if isinstance(target, Event):
-            return FieldEvent(position, np.ones(1), self.space, target, "probability")
-        return FieldQuantile(position, np.ones(1), self.space, target, "quantile", self.space.bounds_at(i))
+        common = (position, np.ones(1), self.space, target)
+        if isinstance(target, Quantile):
+            bounds = self.space.bounds_at(int(position[0]))
+            return FieldQuestion(*common, "quantile", bounds, interval="order statistics")
+        return FieldQuestion(*common, "probability")
 
-    def _read_statistic(self, statistic: Statistic) -> FieldMean:
+    def _read_statistic(self, statistic: Statistic) -> FieldQuestion:
         if statistic.is_event:
             requirement = "Exceeds or Between for events of a field: indicators have no Lipschitz constant"
             raise ArgumentError("targets", requirement, statistic.name)
@@ -288,4 +253,4 @@ class FieldReader(TargetReader):
         # Bounds of a statistic are given, and no proof can state them.
         given = (-math.inf, math.inf) if self.space.form.is_plain else statistic.bounds
         bounds = (float(given[0]), float(given[1]))
-        return FieldMean(positions[order], own, self.space, statistic, None, bounds, statistic)
+        return FieldQuestion(positions[order], own, self.space, statistic, None, bounds, False, _MEANS, statistic.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -31,12 +32,9 @@ _ROUNDED = 1e-9
 _DEFINITE = "positive definite on the variables that are not bounded"
 UNIT = 2.0**-53
 SMALLEST = 2.0**-1074  # the distance of numbers where products underflow
-PARTS = (
-    "couplings", "diagonal", "linear", "lower", "upper", "exposure", "trials", "value_start", "values", "linear_error",
-    "diagonal_error",
-)  # fmt: skip
 
 
+@dataclass(eq=False)
 class FieldTerms(Form):
     """pi(x) ∝ exp( -sum_i phi_i(x_i) - sum over unordered pairs Q_ij x_i x_j ) on a box.
 
@@ -53,48 +51,38 @@ class FieldTerms(Form):
         The values of variables on finite sets, in increasing order, CSR; no value for continuous ones.
     linear_error, diagonal_error : arrays, optional
         Bounds on the rounding of `linear` and `diagonal`, where these were computed; default zero.
+    is_plain : bool
+        Whether bounds are those that a proof can state: the plainest ones.
     """
 
-    state_type = np.float64
-    stored_as = "GaussianField"
+    couplings: Any
+    diagonal: NDArray[np.float64]
+    linear: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    exposure: NDArray[np.float64]
+    trials: NDArray[np.float64]
+    value_start: NDArray[np.int64]
+    values: NDArray[np.float64]
+    linear_error: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    diagonal_error: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    is_plain: bool = False
+
+    state_type: ClassVar = np.float64
+    stored_as: ClassVar = "GaussianField"
     stored_arrays: ClassVar = {
         "i": WHOLE, "j": WHOLE, "couplings": FLOAT, "diagonal": FLOAT, "linear": FLOAT, "lower": FLOAT, "upper": FLOAT,
         "exposure": FLOAT, "trials": FLOAT, "value_start": WHOLE, "values": FLOAT,
     }  # fmt: skip
     optional_arrays: ClassVar = {"linear_error": FLOAT, "diagonal_error": FLOAT}
 
-    def __init__(
-        self,
-        couplings: Any,
-        diagonal: NDArray[np.float64],
-        linear: NDArray[np.float64],
-        lower: NDArray[np.float64],
-        upper: NDArray[np.float64],
-        exposure: NDArray[np.float64],
-        trials: NDArray[np.float64],
-        value_start: NDArray[np.int64],
-        values: NDArray[np.float64],
-        linear_error: NDArray[np.float64] | None = None,
-        diagonal_error: NDArray[np.float64] | None = None,
-    ) -> None:
-        self.n_variables, self.couplings = len(diagonal), couplings
-        self.diagonal, self.linear = frozen(diagonal), frozen(linear)
-        self.lower, self.upper = frozen(lower), frozen(upper)
-        self.exposure, self.trials = frozen(exposure), frozen(trials)
-        self.value_start, self.values = frozen(value_start), frozen(values)
-        self.linear_error = frozen(np.zeros(len(diagonal)) if linear_error is None else linear_error)
-        self.diagonal_error = frozen(np.zeros(len(diagonal)) if diagonal_error is None else diagonal_error)
-        self.is_plain = False  # whether bounds are those that a proof can state: the plainest ones
-
-    def to_plain(self) -> FieldTerms:
-        """The same, with bounds that a proof can state."""
-        plain = self.with_parts()
-        plain.is_plain = True
-        return plain
-
-    def with_parts(self, **parts: Any) -> FieldTerms:
-        """The same with some arrays replaced."""
-        return FieldTerms(**{name: parts.get(name, getattr(self, name)) for name in PARTS})
+    def __post_init__(self) -> None:
+        self.n_variables = len(self.diagonal)
+        for name in self.optional_arrays:
+            if not len(vars(self)[name]):
+                setattr(self, name, np.zeros(self.n_variables))
+        for part in fields(self)[1:-1]:
+            setattr(self, part.name, frozen(vars(self)[part.name]))
 
     # -- the variables ---------------------------------------------------------------------
 
@@ -232,7 +220,7 @@ class FieldTerms(Form):
         arrays: dict[str, NDArray[Any]] = {"i": upper.coords[0], "j": upper.coords[1], "couplings": upper.data}
         errors = {"linear_error": self.linear_error, "diagonal_error": self.diagonal_error}
         arrays |= {name: error for name, error in errors.items() if error.any()}
-        return arrays | {name: getattr(self, name) for name in self.stored_arrays if name not in arrays}
+        return arrays | {name: vars(self)[name] for name in self.stored_arrays if name not in arrays}
 
     @classmethod
     def from_arrays(cls, arrays: CheckedArrays) -> FieldTerms:
@@ -445,7 +433,7 @@ def read_stored(arrays: CheckedArrays) -> FieldTerms:
     n = len(diagonal)
     arrays.require_variables(n)
     arrays.require(diagonal >= LEAST_PRECISION, "a positive diagonal", diagonal)
-    parts = {name: arrays[name] for name in ("linear", "lower", "upper", "exposure", "trials")}
+    parts: dict[str, Any] = {name: arrays[name] for name in ("linear", "lower", "upper", "exposure", "trials")}
     for name, part in parts.items():
         arrays.require(len(part) == n, f"{n} numbers in {name}", f"{len(part)}")
     arrays.finite("linear")
@@ -468,9 +456,8 @@ def read_stored(arrays: CheckedArrays) -> FieldTerms:
     arrays.require(ends, "lower and upper as the least and the largest value", low[finite])
     observed = parts["exposure"][finite] + parts["trials"][finite]
     arrays.require(observed == 0, "no likelihood on finite sets", observed)
-    errors: dict[str, Any] = {name: arrays.get(name) for name in FieldTerms.optional_arrays}
+    errors: dict[str, Any] = {name: arrays[name] for name in FieldTerms.optional_arrays if arrays.get(name) is not None}
     for name, error in errors.items():
-        if error is not None:
-            arrays.require(len(error) == n, f"{n} numbers in {name}", f"{len(error)}")
-            arrays.require(arrays.finite(name) >= 0, f"{name} that are not negative", error)
+        arrays.require(len(error) == n, f"{n} numbers in {name}", f"{len(error)}")
+        arrays.require(arrays.finite(name) >= 0, f"{name} that are not negative", error)
     return FieldTerms(arrays.couplings(n), diagonal, **parts, value_start=start, values=values, **errors)

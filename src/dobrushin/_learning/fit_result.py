@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,8 +57,7 @@ class History:
 
     def to_dataframe(self) -> pandas.DataFrame:
         """Return a pandas DataFrame, a row for each iteration."""
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        return require("pandas", "formats").DataFrame(columns, index=range(1, len(self) + 1))
+        return require("pandas", "formats").DataFrame(vars(self), index=range(1, len(self) + 1))
 
     def __repr__(self) -> str:
         return f"History(iterations={len(self)})"

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from dobrushin._shared.clock import seconds as working_clock
-from dobrushin._shared.progress import Stage, Watch, begin_watch, end_watch, is_notebook
+from dobrushin._shared.progress import Stage, Watch, begin_watch, is_notebook
 from dobrushin.errors import ArgumentError, BudgetError
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def watch(progress: bool | None, what: str = "") -> Iterator[None]:
         is_done = True
     finally:
         if shown is not None:
-            end_watch(shown, call.name or "dobrushin", is_done)
+            shown.end(call.name or "dobrushin", is_done)
 
 
 def loading() -> AbstractContextManager[None]:

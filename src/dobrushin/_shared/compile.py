@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -25,7 +25,6 @@ from llvmlite import ir
 from numba.core import cgutils, event
 from numba.core import types as numba_types
 from numba.extending import intrinsic
-from numba.misc.appdirs import AppDirs
 
 from dobrushin._shared.call import bar, current_deadline, warn
 from dobrushin._shared.clock import COMPILATION, PAUSES, noted_interrupts
@@ -81,12 +80,17 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 def _compiled(function: Callable[..., Any], inline: bool) -> Any:
     compiled = functools.partial(numba.njit, nogil=True, error_model="numpy", forceinline=inline)
-    if _has_place(os.path.dirname(function.__code__.co_filename)):
+    try:
         return _interruptible(compiled(cache=True)(function))
-    if (folder := _temporary_folder()) is None:
+    except RuntimeError:  # Numba finds no folder that can be written
+        folder = _temporary_folder()
+    if folder is None:
         return _interruptible(compiled()(function))
-    with _cache_in(folder):
+    before, _config.CACHE_DIR = _config.CACHE_DIR, folder  # caches of other packages stay where they are
+    try:
         return _interruptible(compiled(cache=True)(function))
+    finally:
+        _config.CACHE_DIR = before
 
 
 def code_for(compiled: Any, operations: float) -> Any:
@@ -160,25 +164,6 @@ def _interruptible(dispatcher: Any) -> Any:
 
 
 @functools.cache
-def _has_place(source: str) -> bool:
-    """Whether Numba finds a folder for what it compiles from this one: those that it tries, in its order."""
-    if _config.CACHE_DIR and _is_writable(_config.CACHE_DIR):
-        return True
-    users = AppDirs(appname="numba", appauthor=False).user_cache_dir
-    return _is_writable(os.path.join(source, "__pycache__")) or _is_writable(users)
-
-
-def _is_writable(folder: str) -> bool:
-    """Whether files can be made here; modes alone do not say."""
-    try:
-        os.makedirs(folder, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
-        return False
-    return True
-
-
-@functools.cache
 def _temporary_folder() -> str | None:
     """A folder that only this user can read, for as long as this process lives; None if there can be none."""
     folder: str | None = None
@@ -199,17 +184,6 @@ def _remove(folder: str, owner: int) -> None:
     """Remove a folder with all that is in it, in the process that made it and not in its forks."""
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _cache_in(folder: str) -> Iterator[None]:
-    """Let Numba keep what is decorated meanwhile in this folder; the caches of other packages stay where they are."""
-    before = _config.CACHE_DIR
-    _config.CACHE_DIR = folder
-    try:
-        yield
-    finally:
-        _config.CACHE_DIR = before
 
 
 # -- kernels as the Python that they are --------------------------------------------------------
@@ -252,6 +226,9 @@ def _plain(kernel: Any) -> Callable[..., Any]:
     return types.FunctionType(function.__code__, {**names, "__builtins__": __builtins__}, function.__name__)
 
 
+_FUNCTIONS = ("exp", "expm1", "log", "log1p", "ldexp")
+
+
 class _AsCompiled:
     """`math` or `numpy`, where functions of one number give what compiled code gives.
 
@@ -262,16 +239,14 @@ class _AsCompiled:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        function = getattr(math, name, None) if name in _FUNCTIONS else None
-        value = getattr(self._module, name) if function is None else _without_errors(function, getattr(np, name))
+        value = _like_compiled(name) if name in _FUNCTIONS else getattr(self._module, name)
         setattr(self, name, value)
         return value
 
 
-_FUNCTIONS = ("exp", "expm1", "log", "log1p", "ldexp")
+def _like_compiled(name: str) -> Callable[..., Any]:
+    function, other = getattr(math, name), getattr(np, name)
 
-
-def _without_errors(function: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         try:
             return np.float64(function(*arguments))

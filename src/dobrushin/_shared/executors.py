@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import tempfile
 import threading
 import time
@@ -26,8 +27,7 @@ from concurrent.futures import (
 )
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
-from uuid import uuid4
+from typing import Any, NamedTuple, Protocol
 
 from dobrushin._shared.call import current
 from dobrushin._shared.clock import Presses, noted_interrupts
@@ -41,7 +41,7 @@ AT_ONCE = 64
 _LARGE = 2**18
 # Seconds to wait for pieces that were told to stop; fewer where a limit in time was promised.
 _PATIENCE, _HURRY = 5.0, 1.0
-# The last shared value that this process read: token and value.
+# The last shared value that this process read: path and value.
 _read: tuple[str, Any] = ("", None)
 
 
@@ -161,22 +161,16 @@ def shares_memory(executor: Executor | None) -> bool:
     return executor is None or isinstance(executor, ThreadPoolExecutor | Inline)
 
 
-@dataclass(frozen=True)
-class _File:
+class _File(NamedTuple):
     """Where a shared value can be read."""
 
     path: str
-    token: str
 
 
 @contextmanager
 def share(value: Any, executor: Executor | None) -> Iterator[Any]:
     """What to hand to `run_pieces` for a value that all pieces need; there `receive` turns it back."""
-    if shares_memory(executor):
-        yield value
-        return
-    client = _dask_client(executor)
-    if client is not None:
+    if (client := _dask_client(executor)) is not None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph")  # once, and not again with each piece
             try:
@@ -185,37 +179,23 @@ def share(value: Any, executor: Executor | None) -> Iterator[Any]:
                 raise _refusal(error) from None
         yield future
         return
-    if not isinstance(executor, ProcessPoolExecutor):
-        yield value
-        return
-    data = to_bytes(value)
+    data = to_bytes(value) if isinstance(executor, ProcessPoolExecutor) else b""
     if len(data) <= _LARGE:
         yield value
         return
-    path = _write_shared(data)
-    del data
+    shared, folder = value, ""
     try:
-        yield value if path is None else _File(path, uuid4().hex)
-    finally:
-        if path is not None:
-            with suppress(OSError):
-                os.unlink(path)
-
-
-def _write_shared(data: bytes) -> str | None:
-    """A file for the workers to read; None where it cannot be written, and the value has to travel with each piece."""
-    path: str | None = None
-    try:
-        descriptor, path = tempfile.mkstemp(prefix="dobrushin-")
-        with open(descriptor, "wb") as file:
+        folder = tempfile.mkdtemp(prefix="dobrushin-")
+        with open(path := os.path.join(folder, "shared"), "wb") as file:
             file.write(data)
+        shared = _File(path)
     except OSError as error:
         log.warning("temporary files cannot be written (%s): what workers share is sent with each piece", error)
-        if path is not None:
-            with suppress(OSError):
-                os.unlink(path)
-        return None
-    return path
+    del data
+    try:
+        yield shared
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def to_bytes(value: Any) -> bytes:
@@ -231,11 +211,11 @@ def receive(value: Any) -> Any:
     global _read
     if not isinstance(value, _File):
         return value
-    token, known = _read
-    if token != value.token:
+    path, known = _read
+    if path != value.path:
         with open(value.path, "rb") as file:
             known = pickle.load(file)
-        _read = (value.token, known)
+        _read = (value.path, known)
     return known
 
 

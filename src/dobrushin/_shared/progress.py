@@ -5,8 +5,8 @@ half a second shows its stage: in a terminal as a line that is removed at the en
 in a log as lines that become rarer. ``progress=False`` shows nothing, None shows it where somebody looks (a terminal or
 a notebook), True also in logs.
 
-A thread of its own does the drawing, so that it does not wait for the work. It exists only where there is something to
-show. Needs nothing but the standard library.
+A thread of its own does the drawing, so that it does not wait for the work. It exists only where there is a place to
+show something. Needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -214,6 +214,10 @@ def is_notebook() -> bool:
 # -- what is under way -------------------------------------------------------------------------
 
 
+# Only the first of several calls in threads is shown.
+_SHOWN = threading.Lock()
+
+
 class Watch:
     """One call from outside: its stages, the innermost last, and where they are shown."""
 
@@ -225,6 +229,13 @@ class Watch:
         # Notebooks know by the context which cell an output belongs to.
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        threading.Thread(target=self._run, name="dobrushin-progress", daemon=True).start()
+
+    def _run(self) -> None:
+        with _SHOWN:
+            while not self._is_over.wait(_PAUSE):
+                self._tick()
 
     def enter(self, stage: Stage) -> None:
         """Something is begun."""
@@ -237,7 +248,7 @@ class Watch:
             if not self._stages and self._display is not None:
                 self._context.run(self._display.rest)
 
-    def tick(self) -> None:
+    def _tick(self) -> None:
         """Show where the call is, if it has taken a moment already."""
         with self._lock, suppress(Exception):  # what is shown must not break what is done
             if not self._stages or time.monotonic() - self._begin < _PATIENCE:
@@ -252,7 +263,8 @@ class Watch:
             self._context.run(self._display.draw, what, text, share)
 
     def end(self, name: str, is_done: bool) -> None:
-        """Nothing is shown any more."""
+        """Show that the call of this name has ended, and nothing more."""
+        self._is_over.set()
         with self._lock, suppress(Exception):
             if self._display is not None:
                 words = "done in" if is_done else "stopped after"
@@ -261,63 +273,7 @@ class Watch:
                 self._context.run(self._display.end, name, text, is_done)
 
 
-class _Ticker:
-    """The thread that draws, for all calls that are under way."""
-
-    def __init__(self) -> None:
-        self.watches: list[Watch] = []
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
-
-    def add(self, watch: Watch) -> None:
-        with self._lock:
-            self.watches.append(watch)
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="dobrushin-progress", daemon=True)
-                self._thread.start()
-        self._wake.set()
-
-    def remove(self, watch: Watch) -> None:
-        with self._lock, suppress(ValueError):
-            self.watches.remove(watch)
-
-    def _run(self) -> None:
-        while True:
-            self._wake.wait()
-            with self._lock:
-                first = self.watches[0] if self.watches else None
-                if first is None:
-                    self._wake.clear()
-            if first is not None:
-                first.tick()
-                time.sleep(_PAUSE)
-
-
-_ticker = _Ticker()
-
-
-def _forget() -> None:
-    """In a process that was forked there is no thread that draws."""
-    global _ticker
-    _ticker = _Ticker()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
-
-
 def begin_watch(progress: bool | None) -> Watch | None:
     """Show a call from now on; None where nothing is shown."""
     place = _place(progress)
-    if place is None:
-        return None
-    watch = Watch(place)
-    _ticker.add(watch)
-    return watch
-
-
-def end_watch(watch: Watch, name: str, is_done: bool) -> None:
-    """Show that the call of this name has ended, and nothing more."""
-    _ticker.remove(watch)
-    watch.end(name, is_done)
+    return None if place is None else Watch(place)

@@ -1,4 +1,4 @@
-"""Files from which a run goes on as if it had never stopped."""
+"""Checkpoints, from which a run resumes as if it had never stopped; and fingerprints of what a run depends on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ fcntl: Any
 msvcrt: Any
 try:
     import fcntl
-except ImportError:  # Windows: there a file beside the checkpoint is locked, for an open file cannot be replaced
+except ImportError:  # Windows
     import msvcrt
 
     fcntl = None
@@ -141,7 +141,7 @@ class StateFile:
         self._about = {"format": kind, "run": fingerprint(key, parts), "seed": json.dumps(key, default=int)}
         self._written = time.monotonic()
         self._fails = False
-        self._lock: _Lock | _LockBeside | None = None
+        self._lock: _Lock | None = None
 
     def close(self) -> None:
         """Let other runs have the file."""
@@ -149,76 +149,41 @@ class StateFile:
             self._lock.close()
             self._lock = None
 
-    def _take(self) -> bool:
-        """Lock the file under the name; return whether there is one. Its owner may replace it meanwhile."""
-        if fcntl is None:
-            self._lock = self._lock or self._take_beside()
-        while fcntl is not None:
-            try:
-                found = os.open(self.path, os.O_RDONLY)
-            except OSError:  # also one that may not be read: told where it is read
-                break
-            try:
-                self.close()
-                self._lock = _Lock(found)
-                if os.path.samestat(os.fstat(found), os.stat(self.path)):
-                    break
-            except BlockingIOError:
-                raise self._in_use() from None
-            except FileNotFoundError:
-                continue
-            finally:
-                os.close(found)
-        return self.path.exists()
-
-    def _take_beside(self) -> _LockBeside:
-        try:
-            return _LockBeside(self.path)
-        except BlockingIOError:
-            raise self._in_use() from None
-
-    def _in_use(self) -> ArgumentError:
-        requirement = "a file that no other run is writing"
+    def _refused(self, requirement: str) -> ArgumentError:
         return ArgumentError("checkpoint", requirement, os.fspath(self.path))
 
     def read(self) -> dict[str, Any] | None:
-        """Return what was stored, None if there is no file; no other run may use the file from now on."""
-        if not self._take():
-            return None
-        arrays: dict[str, Any] | None = None
+        """Return what was stored, None if there is no file; no other run may use the file until `close`."""
+        try:
+            self._lock = _Lock(self.path)
+        except BlockingIOError:
+            raise self._refused("a file that no other run is writing") from None
+        except OSError:  # no file can be made here: `begin` says why
+            pass
+        try:
+            return self._read() if self.path.exists() else None
+        except BaseException:  # also Ctrl-C: the same process may go on from the file
+            self.close()
+            raise
+
+    def _read(self) -> dict[str, Any]:
+        """Return the arrays of a file that the same run wrote."""
         try:
             with open(self.path, "rb") as file, zipfile.ZipFile(file) as packed:
                 _require_sizes(packed)
                 about = {name: _read_text(packed, name) for name in self._about}
                 if about["format"] == self._about["format"]:
-                    self._require_same(about)  # before the rest is read
-                    arrays = self._read_rest(packed)
+                    if about["run"] != self._about["run"]:  # before the rest is read
+                        raise self._refused(f"written by the same {self._what} ({self._same})")
+                    names = [name.removesuffix(_ENDING) for name in packed.namelist()]
+                    arrays = {name: _read_array(packed, name) for name in names if name not in self._about}
+                    if str(arrays.pop("whole")) == fingerprint(self._about, arrays):
+                        return arrays
         except ArgumentError:
-            self.close()
             raise
         except (OSError, *UNREADABLE):
-            arrays = None
-        except BaseException:  # also Ctrl-C: the same process may go on from the file
-            self.close()
-            raise
-        if arrays is None:
-            self.close()
-            requirement = f"a file that an earlier {self._what} wrote, or none"
-            raise ArgumentError("checkpoint", requirement, os.fspath(self.path))
-        return arrays
-
-    def _require_same(self, about: dict[str, str]) -> None:
-        """Fail where another run wrote the file."""
-        if about["run"] != self._about["run"]:
-            requirement = f"written by the same {self._what} ({self._same})"
-            raise ArgumentError("checkpoint", requirement, os.fspath(self.path))
-
-    def _read_rest(self, packed: zipfile.ZipFile) -> dict[str, Any] | None:
-        """The arrays; None if they are not those that were written."""
-        names = [name.removesuffix(_ENDING) for name in packed.namelist()]
-        arrays = {name: _read_array(packed, name) for name in names if name not in self._about}
-        whole = str(arrays.pop("whole"))
-        return arrays if whole == fingerprint(self._about, arrays) else None
+            pass
+        raise self._refused(f"a file that an earlier {self._what} wrote, or none")
 
     def is_due(self) -> bool:
         """Whether the last writing is long ago."""
@@ -228,12 +193,10 @@ class StateFile:
         """Write for the first time: better to fail now than after hours of work."""
         try:
             self._write(arrays)
-        except OSError as error:
+        except BaseException as error:
             self.close()
-            requirement = f"a file that can be written ({error.strerror or error})"
-            raise ArgumentError("checkpoint", requirement, os.fspath(self.path)) from None
-        except BaseException:
-            self.close()
+            if isinstance(error, OSError):
+                raise self._refused(f"a file that can be written ({error.strerror or error})") from None
             raise
 
     def save(self, arrays: dict[str, Any]) -> None:
@@ -261,11 +224,7 @@ class StateFile:
                     np.savez(file, whole=whole, **about, **arrays)  # type: ignore[arg-type]
                     file.flush()
                     os.fsync(file.fileno())
-                    if fcntl is not None:
-                        self._replace(temporary, file.fileno())
-                if fcntl is None:
-                    self._lock = self._lock or self._take_beside()
-                    os.replace(temporary, self.path)
+                os.replace(temporary, self.path)
             except OSError:
                 with contextlib.suppress(OSError):
                     temporary.unlink()
@@ -273,71 +232,54 @@ class StateFile:
         self._written = time.monotonic()
         presses.look()
 
-    def _replace(self, temporary: Path, descriptor: int) -> None:
-        """Put an open file under the name, locked before others can see it."""
-        own = _Lock(descriptor)
-        try:
-            if self._lock is None and not self.path.is_symlink():
-                self._put_first(temporary)
-            else:
-                os.replace(temporary, self.path)
-        except BaseException:
-            own.close()
-            raise
-        self.close()
-        self._lock = own
-
-    def _put_first(self, temporary: Path) -> None:
-        """Put a file under a name that no other run has taken since `read`."""
-        try:
-            os.link(temporary, self.path)
-            temporary.unlink()
-        except FileExistsError:
-            temporary.unlink()
-            raise self._in_use() from None
-        except OSError:  # a file system without links
-            os.replace(temporary, self.path)
-
 
 class _Lock:
-    """The right of one process to replace a file; fails with BlockingIOError where another one has it."""
+    """The right of one process to write a file: a lock on a file beside it, which ends with the process.
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = os.dup(descriptor)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._descriptor)
-            raise
-        except OSError:  # a file system without locks
-            pass
-
-    def close(self) -> None:
-        """Give the right back, also for processes that were forked meanwhile."""
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        os.close(self._descriptor)
-
-
-class _LockBeside:
-    """The same right as a lock on a file beside it; the system gives it back when the process ends."""
+    `BlockingIOError` where another process, or another run of this one, has it.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._path = path.with_name(f"{path.name}.lock")
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            msvcrt.locking(self._descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            os.close(self._descriptor)
-            raise BlockingIOError(f"{self._path} is locked") from None
+        self._path, self._is_held = path.with_name(f"{path.name}.lock"), False
+        while not self._is_held:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                _lock(self._descriptor)
+                # Its last owner may have removed the file meanwhile.
+                self._is_held = os.path.samestat(os.fstat(self._descriptor), os.stat(self._path))
+            except FileNotFoundError:
+                pass
+            finally:
+                if not self._is_held:
+                    os.close(self._descriptor)
 
     def close(self) -> None:
-        """Give the right back; the file stays where another process has just opened it."""
+        """Remove the file and give the right back, also for processes that were forked meanwhile."""
         with contextlib.suppress(OSError):
-            msvcrt.locking(self._descriptor, msvcrt.LK_UNLCK, 1)
+            if fcntl is not None:
+                self._path.unlink()
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            else:
+                msvcrt.locking(self._descriptor, msvcrt.LK_UNLCK, 1)
         os.close(self._descriptor)
-        with contextlib.suppress(OSError):
-            self._path.unlink()
+        if fcntl is None:  # not before: an open file cannot be removed there
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
+
+def _lock(descriptor: int) -> None:
+    if fcntl is None:
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            raise BlockingIOError(str(error)) from None
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # a file system without locks
+        pass
 
 
 # -- a name for what a result depends on: the same only for the same ---------------------------

@@ -62,17 +62,6 @@ def rounded_up(value: float, digits: int = 3) -> str:
     return _rounded(value, digits, ROUND_CEILING)
 
 
-def rounded_down(value: float, digits: int = 3) -> str:
-    """Write a lower bound with a few digits, rounded downwards.
-
-    Examples
-    --------
-    >>> rounded_down(0.0014459), rounded_down(-0.12341)
-    ('0.00144', '-0.124')
-    """
-    return _rounded(value, digits, ROUND_FLOOR)
-
-
 def _rounded(value: float | Decimal, digits: int, way: str) -> str:
     """Write the decimal of so many digits that is next to a number in this direction, as %g writes numbers."""
     if not math.isfinite(value):
