@@ -14,7 +14,7 @@ from dobrushin._coalescence.sets import choose_sets, tally_sets
 from dobrushin._estimate.estimator import quick_plan
 from dobrushin._estimate.exact import known_plan
 from dobrushin._estimate.query import workspace
-from dobrushin._influence import influence
+from dobrushin._influence import Influence, influence
 from dobrushin._influence.known import known_influence
 from dobrushin._models import FactorGraph, Model
 from dobrushin._models.sources import as_model, read_source
@@ -195,8 +195,7 @@ def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
     model = as_model(model)
     space = workspace(model)
     bound, n = space.influence, model.n_variables
-    sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
-    strongest = [(model.labels[i], float(sums[i])) for i in np.argsort(-sums, kind="stable")[:3].tolist()]
+    common = describe_influence(model, bound)
     zeros = model._form.has_zeros
     width = memory = None
     if n <= _MAX_VARIABLES_FOR_TREE:
@@ -209,20 +208,14 @@ def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
         bounds = evaluate(bound, Scan.systematic(n, n * sweeps), everything).per_variable
         bounded[sweeps] = float((bounds <= _CLOSE).mean())
     coalesced, seconds = _coalesced_shares(model)
-    plans = []
+    plans, strongest = [], common["strongest"][0][0]
     with stage("planning"):
-        for what, targets in (("all variables", "all"), (f"variable {strongest[0][0]!r}", [strongest[0][0]])):
+        for what, targets in (("all variables", "all"), (f"variable {strongest!r}", [strongest])):
             if (plan := quick_plan(model, targets, _SECONDS_OF_PLANNING)) is not None:
                 plans.append((what, plan.method, plan.seconds))
     diagnosis = Diagnosis(
-        model=repr(model),
-        n_variables=n,
-        largest_degree=int(np.diff(model._form.adjacency[0]).max(initial=0)),
+        **common,
         largest_cardinality=int(model.cardinalities.max()),
-        row_norm=bound.norm(np.inf),
-        column_norm=bound.norm(1),
-        spectral_radius=bound.spectral_radius(),
-        strongest=strongest,
         hard_zeros=zeros,
         irreducible=_irreducible(model) if zeros else True,
         determined=_determined_variables(model) if zeros else [],
@@ -235,6 +228,20 @@ def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
         plans=plans,
     )
     return replace(diagnosis, advice=_advice(diagnosis, model))
+
+
+def describe_influence(model: Model, bound: Influence) -> dict[str, Any]:
+    """Return the findings about the graph of a model and its influence, by the names that they have in `Diagnosis`."""
+    sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
+    return {
+        "model": repr(model),
+        "n_variables": model.n_variables,
+        "largest_degree": int(np.diff(model._form.adjacency[0]).max(initial=0)),
+        "row_norm": bound.norm(np.inf),
+        "column_norm": bound.norm(1),
+        "spectral_radius": bound.spectral_radius(),
+        "strongest": [(model.labels[i], float(sums[i])) for i in np.argsort(-sums, kind="stable")[:3].tolist()],
+    }
 
 
 def _percent(share: float) -> str:

@@ -18,14 +18,20 @@ class _Told:
     args: tuple[Any, ...]
     message: str
     hint: str
-    _arguments: tuple[Any, ...]
+    _given: tuple[tuple[Any, ...], dict[str, Any]]
 
-    def _tell(self, arguments: tuple[Any, ...], message: str, hint: str = "") -> None:
-        self._arguments, self.message, self.hint = arguments, message, hint.strip()
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        error: Any = BaseException.__new__(cls, *args)  # type: ignore[type-var]
+        error._given = args, options
+        return error
+
+    def _tell(self, message: str, hint: str = "") -> None:
+        self.message, self.hint = message, hint.strip()
         self.args = (f"{message} {self.hint}".rstrip(),)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._arguments
+        args, options = self._given
+        return partial(type(self), **options), args
 
 
 class _WithResult(_Told):
@@ -33,20 +39,14 @@ class _WithResult(_Told):
 
     result: Any
 
-    def _tell_with(
-        self, result: Any, arguments: tuple[Any, ...], message: str, hint: str, is_useful: bool = True
-    ) -> None:
+    def _tell_with(self, result: Any, message: str, hint: str, is_useful: bool = True) -> None:
         self.result = result
-        self._tell(arguments, message, f"{_RESULT} {hint}" if is_useful else hint)
+        self._tell(message, f"{_RESULT} {hint}" if is_useful else hint)
 
     def with_result(self, result: Any) -> Any:
         """Return the same error with another partial result."""
-        kind: Any = type(self)
-        return kind(*self._arguments, result=result)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        kind: Any = type(self)
-        return partial(kind, result=self.result), self._arguments
+        args, options = self._given
+        return type(self)(*args, **{**options, "result": result})
 
 
 _RESULT = "The attribute 'result' of this error has the partial result."
@@ -70,21 +70,20 @@ class ArgumentError(_Told, ValueError):
         value: object = None,
         where: str = "",
         got: str = "",
+        *,
         function: str = "",
     ) -> None:
         self.argument = argument
         self.value = value
         self._fault = f"must be {requirement}. Got {_short(got or _show(value))}{f' at {where}' if where else ''}."
-        self._arguments = (argument, requirement, value, where, got)
         self.function = ""
         self.name_function(function)
 
     def name_function(self, function: str) -> None:
         """Name the public function whose argument it is, unless one is named already."""
-        self.function = self.function or function
-        arguments = (*self._arguments[:5], self.function)
+        self.function = self._given[1]["function"] = self.function or function
         of = f" of dobrushin.{self.function}" if self.function else ""
-        self._tell(arguments, self.about(f"The '{self.argument}' argument{of}"))
+        self._tell(self.about(f"The '{self.argument}' argument{of}"))
 
     def about(self, subject: str) -> str:
         """The same message about another subject, such as an option of the command line."""
@@ -123,12 +122,11 @@ class BudgetError(_WithResult, RuntimeError):
         self.plan = plan
         digits = next((d for d in range(3, 17) if f"{required:.{d}g}" != f"{limit:.{d}g}"), 3)
         message = f"{what} needs {required:.{digits}g} {unit}, over the limit of {limit:.{digits}g}."
-        arguments = (what, required, limit, unit, remedy, plan)
-        self._tell_with(result, arguments, message, remedy, result is not None and not result.says_nothing)
+        self._tell_with(result, message, remedy, result is not None and not result.says_nothing)
 
     def with_result(self, result: Estimate | None, plan: Plan | None = None) -> BudgetError:
         """Return the same error with another partial result, and with another plan if one is given."""
-        what, required, limit, unit, remedy, _ = self._arguments
+        what, required, limit, unit, remedy = self._given[0][:5]
         return BudgetError(what, required, limit, unit, remedy, plan or self.plan, result=result)
 
 
@@ -149,7 +147,7 @@ class ToleranceError(_WithResult, RuntimeError):
             f"No scan with a bound of {tolerance:.6g} or less was found. The best one certifies {reached:.6g} "
             f"in {len(result.scan)} steps."
         )
-        self._tell_with(result, (tolerance, reached, why), message, why)
+        self._tell_with(result, message, why)
 
 
 class CertificateError(_WithResult, RuntimeError):
@@ -169,7 +167,7 @@ class CertificateError(_WithResult, RuntimeError):
         self.reasons, self.remedy = reasons, remedy
         tried = " ".join(f"{method}: {reason}" for method, reason in reasons.items())
         is_useful = result is not None and not result.says_nothing
-        self._tell_with(result, (reasons, remedy), f"No certificate is available. {tried}", remedy, is_useful)
+        self._tell_with(result, f"No certificate is available. {tried}", remedy, is_useful)
 
 
 class UncertifiedStep(CertificateError):
@@ -191,7 +189,7 @@ class UncertifiedStep(CertificateError):
         )
         self.reasons, self.remedy = {"dobrushin": fault}, remedy
         message = f"No certificate is available. dobrushin: {fault}"
-        self._tell_with(result, (tolerance, reason), message, remedy)
+        self._tell_with(result, message, remedy)
 
 
 class CoalescenceError(_Told, RuntimeError):
@@ -219,7 +217,7 @@ class CoalescenceError(_Told, RuntimeError):
             if stuck
             else "Allow more with max_steps, or try joint variables (model.merge, suggest_groups)."
         )
-        self._tell((draws, open_draws, steps, stuck), message, remedy)
+        self._tell(message, remedy)
 
 
 class Interrupted(_WithResult, KeyboardInterrupt):
@@ -233,7 +231,7 @@ class Interrupted(_WithResult, KeyboardInterrupt):
     """
 
     def __init__(self, reached: str, hint: str = "", *, result: Any) -> None:
-        self._tell_with(result, (reached, hint), f"Interrupted: {reached}.", hint)
+        self._tell_with(result, f"Interrupted: {reached}.", hint)
 
 
 class WorkerError(_WithResult, RuntimeError):
@@ -248,7 +246,7 @@ class WorkerError(_WithResult, RuntimeError):
 
     def __init__(self, why: str, done: int, wanted: int, what: str, hint: str, *, result: Any = None) -> None:
         message = f"The executor ended when {done} of {wanted} {what} had finished ({why.rstrip('.')})."
-        self._tell_with(result, (why, done, wanted, what, hint), message, hint)
+        self._tell_with(result, message, hint)
 
 
 class CacheWarning(UserWarning):
@@ -284,7 +282,7 @@ class FormatError(_Told, ValueError):
         place = "" if line is None else f", line {line}"
         name = path if path.isprintable() else repr(path)
         message = f"Cannot read {name}{place}: expected {expected}, found {found}."
-        self._tell((path, expected, found, line, hint), message, hint)
+        self._tell(message, hint)
 
 
 def _show(value: Any) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from dobrushin._diagnose import Diagnosis, diagnose
+from dobrushin._diagnose import Diagnosis, describe_influence, diagnose
 from dobrushin._fields.anchor import (
     FAR_CHANCE,
     REMEDY,
@@ -385,9 +385,6 @@ class FieldDiagnosis(Diagnosis):
 @version_for(diagnose, GaussianField)
 def _(model: GaussianField) -> FieldDiagnosis:
     space, form = space_of(model), model._form
-    bound = space.known.whole
-    sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
-    strongest = [(model.labels[i], float(sums[i])) for i in np.argsort(-sums, kind="stable")[:3].tolist()]
     advice = []
     if form.is_gaussian:
         advice.append('methods "exact" and "local": the field is Gaussian, nothing has to be sampled')
@@ -398,8 +395,8 @@ def _(model: GaussianField) -> FieldDiagnosis:
         shares = {}
         advice.append(next(iter(error.reasons.values())))
     return FieldDiagnosis(
-        repr(model), model.n_variables, int(np.diff(form.adjacency[0]).max(initial=0)), 0, bound.norm(np.inf),
-        bound.norm(1), bound.spectral_radius(), strongest, False, True, [], None, None, shares, {}, {}, advice,
+        **describe_influence(model, space.known.whole), largest_cardinality=0, hard_zeros=False, irreducible=True,
+        determined=[], width=None, exact_memory=None, dobrushin=shares, coalescence={}, seconds={}, advice=advice,
         unbounded=int((~form.is_bounded).sum()),
     )  # fmt: skip
 
