@@ -10,8 +10,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._learning.ascent import Ascent, AscentOptions, ExactAscent
-from dobrushin._learning.fit_result import Fit
+from dobrushin._learning.ascent import Ascent, AscentOptions, ExactAscent, Fit
 from dobrushin._learning.gibbs import GibbsAscent, GibbsGradient
 from dobrushin._learning.structure import FAMILIES, Structure, structure_of
 from dobrushin._models import Model

@@ -55,17 +55,23 @@ def has_room_for_threads(count: int) -> bool:
 
 
 def _machine() -> Iterator[float]:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                yield 1024.0 * float(line.split()[1])
-                return
-    except (OSError, ValueError, IndexError):
-        pass
+    available = _entries(Path("/proc/meminfo")).get("MemAvailable:")
+    if available is not None:
+        yield 1024.0 * available
+        return
     try:
         yield float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / 2
     except (AttributeError, OSError, ValueError):
         return
+
+
+def _entries(file: Path) -> dict[str, float]:
+    """Return the numbers of a file of the system by their names; none if it cannot be read."""
+    try:
+        lines = [line.split() for line in file.read_text().splitlines()]
+        return {line[0]: float(line[1]) for line in lines if len(line) > 1}
+    except (OSError, ValueError):
+        return {}
 
 
 def _groups(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")) -> Iterator[float]:
@@ -90,19 +96,9 @@ def _groups(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/sel
                     used = float((group / used_name).read_text())
                 except (OSError, ValueError):  # there is no limit here, or it reads "max"
                     continue
-                yield limit - used + _cache_of(group)
-
-
-def _cache_of(group: Path) -> float:
-    """Bytes of files in memory, which are given up when memory is needed."""
-    try:
-        for line in (group / "memory.stat").read_text().splitlines():
-            name, value = line.split()
-            if name in ("inactive_file", "total_inactive_file"):
-                return float(value)
-    except (OSError, ValueError):
-        pass
-    return 0.0
+                # Files in memory are given up when memory is needed.
+                stat = _entries(group / "memory.stat")
+                yield limit - used + stat.get("inactive_file", stat.get("total_inactive_file", 0.0))
 
 
 def _process() -> Iterator[float]:

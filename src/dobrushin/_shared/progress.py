@@ -18,10 +18,11 @@ import shutil
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from html import escape
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dobrushin._shared.clock import COMPILATION
 
@@ -90,20 +91,22 @@ def _duration(seconds: float) -> str:
 # -- where it is shown -------------------------------------------------------------------------
 
 
-class Display(Protocol):
+class Display(ABC):
     """A place where progress is shown."""
 
+    @abstractmethod
     def draw(self, stage: str, text: str, share: float | None) -> None:
         """Show what is being done."""
 
-    def rest(self) -> None:
-        """Nothing is being done just now, and others may write."""
+    def rest(self) -> None:  # noqa: B027  what was drawn may stay
+        """Let others write: nothing is being done just now."""
 
+    @abstractmethod
     def end(self, name: str, text: str, is_done: bool) -> None:
-        """The call of this name is over, and has done what it was asked for or not; no text if it was brief."""
+        """Show that the call of this name is over, and whether it has done what it was asked for; no text if brief."""
 
 
-class Terminal:
+class Terminal(Display):
     """A line that is written over, and taken away at the end."""
 
     def __init__(self, stream: Any) -> None:
@@ -131,7 +134,7 @@ class Terminal:
             self._stream.flush()
 
 
-class Notebook:
+class Notebook(Display):
     """An output of the cell that changes while the call runs, and stays."""
 
     def __init__(self) -> None:
@@ -140,9 +143,6 @@ class Notebook:
     def draw(self, stage: str, text: str, share: float | None) -> None:
         bar = "" if share is None else f' <progress value="{share:.4f}" max="1">{share:.0%}</progress>'
         self._show(text, f"<label>{escape(stage)}{bar}</label> {escape(text.removeprefix(stage).lstrip(', '))}")
-
-    def rest(self) -> None:
-        """The last picture stays."""
 
     def end(self, name: str, text: str, is_done: bool) -> None:
         if text:
@@ -160,7 +160,7 @@ class Notebook:
             self._handle.update(content, raw=True)
 
 
-class Log:
+class Log(Display):
     """Lines, when the stage changes and then more and more rarely."""
 
     def __init__(self, stream: Any) -> None:
@@ -174,9 +174,6 @@ class Log:
         self._pause = 1.0 if stage != self._stage else min(2.0 * self._pause, _LONGEST)
         self._stage, self._next = stage, now + self._pause
         self._write(text)
-
-    def rest(self) -> None:
-        """Lines stay."""
 
     def end(self, name: str, text: str, is_done: bool) -> None:
         del name, is_done

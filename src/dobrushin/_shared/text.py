@@ -249,12 +249,8 @@ def _quoted(text: str) -> str:
     if len(text) > 4 * _MAX_CHARACTERS:  # one escape takes at least one character
         text = text[: 2 * _MAX_CHARACTERS] + text[-2 * _MAX_CHARACTERS :]
     text = _BLANKS.sub(" ", text).replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{_shortened(visible(text))}'"
-
-
-def _shortened(text: str) -> str:
-    half = _MAX_CHARACTERS // 2 - 2
-    return text if len(text) <= _MAX_CHARACTERS else f"{text[:half]}...{text[-half:]}"
+    text, half = visible(text), _MAX_CHARACTERS // 2 - 2
+    return f"'{text}'" if len(text) <= _MAX_CHARACTERS else f"'{text[:half]}...{text[-half:]}'"
 
 
 def plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import UnionType
 from typing import Any, TypeGuard
 
@@ -132,11 +132,30 @@ def is_text(value: object, *options: str) -> TypeGuard[str]:
     return isinstance(value, str) and value in options
 
 
-def finite_number(value: object, argument: str) -> float:
-    """A number that is not absurdly large."""
-    if is_real(value) and abs(float(value)) <= LARGEST:
+def _number(value: object, argument: str, requirement: str, is_fine: Callable[[float], bool]) -> float:
+    if is_real(value) and is_fine(float(value)):
         return float(value)
-    raise ArgumentError(argument, FINITE, value)
+    raise ArgumentError(argument, requirement, value)
+
+
+def finite_number(value: object, argument: str) -> float:
+    """Return a number that is not absurdly large."""
+    return _number(value, argument, FINITE, lambda x: abs(x) <= LARGEST)
+
+
+def positive(value: object, argument: str) -> float:
+    """Return a positive finite number."""
+    return _number(value, argument, "a positive finite number", lambda x: 0 < x < np.inf)
+
+
+def non_negative(value: object, argument: str) -> float:
+    """Return a finite number, at least zero."""
+    return _number(value, argument, "non-negative and finite", lambda x: 0 <= x < np.inf)
+
+
+def fraction(value: object, argument: str) -> float:
+    """Return a number between 0 and 1, such as a confidence."""
+    return _number(value, argument, "a number between 0 and 1, both excluded", lambda x: 0 < x < 1)
 
 
 def count(value: object, argument: str, least: int = 1) -> int:
@@ -145,27 +164,6 @@ def count(value: object, argument: str, least: int = 1) -> int:
         return int(value)
     most = " and at most 2**60" if is_whole(value) and int(value) > 2**60 else ""
     raise ArgumentError(argument, f"a whole number, at least {least}{most}", value)
-
-
-def positive(value: object, argument: str) -> float:
-    """A positive finite number."""
-    if is_real(value) and 0 < float(value) < np.inf:
-        return float(value)
-    raise ArgumentError(argument, "a positive finite number", value)
-
-
-def non_negative(value: object, argument: str) -> float:
-    """A finite number, at least zero."""
-    if is_real(value) and 0 <= float(value) < np.inf:
-        return float(value)
-    raise ArgumentError(argument, "non-negative and finite", value)
-
-
-def fraction(value: object, argument: str) -> float:
-    """A number between 0 and 1, such as a confidence."""
-    if is_real(value) and 0 < float(value) < 1:
-        return float(value)
-    raise ArgumentError(argument, "a number between 0 and 1, both excluded", value)
 
 
 def choice(value: object, options: Sequence[str], argument: str) -> str:
