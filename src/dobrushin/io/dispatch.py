@@ -80,7 +80,7 @@ def read(
         raise FormatError(os.fsdecode(path), f"one of the extensions {extensions()}", repr(name), hint=hint)
     beta = _beta(beta, kind)
     source = load(path, memory_limit)
-    content = kind.functions()[0](source)
+    content = kind.read(source)
     model: Model = content.model_of_file(source, beta) if kind.energies else content
     return model
 
@@ -156,8 +156,7 @@ def write(
         requirement = "a model in memory; lazy models go to a folder (a path without an extension)"
         raise ArgumentError("model", requirement, model)
     name, kind = _format(path, format)
-    to_bytes = None if kind is None else kind.functions()[1]
-    if kind is None or to_bytes is None:
+    if kind is None or not kind.written_from:
         requirement = (
             f"a file name with one of the extensions {extensions(written=True)}, also with .gz after it, or that of "
             "a folder, without an extension"
@@ -166,7 +165,7 @@ def write(
     beta, offset = _beta(beta, kind), check.finite_number(offset, "offset")
     if offset and not kind.energies:
         raise ArgumentError("offset", "0 for files without energies", offset)
-    save(path, to_bytes(model, beta, offset) if kind.energies else to_bytes(model))
+    save(path, kind.write(model, beta, offset) if kind.energies else kind.write(model))
 
 
 @public()
@@ -197,7 +196,7 @@ def read_offset(path: Path, *, memory_limit: float | str = LIMIT, format: Format
     if kind is None or not kind.energies:
         raise ArgumentError("path", f"a file of energies ({extensions(energies=True)})", name)
     source = load(path, memory_limit)
-    energy = kind.functions()[0](source)
+    energy = kind.read(source)
     energy.model_of_file(source, 1.0)  # fails where the offset is no number
     return float(energy.offset)
 

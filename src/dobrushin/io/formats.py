@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 # What reads a file, and what makes one of a model; None for formats that are only read.
@@ -43,70 +44,50 @@ class Format:
     energies: bool = False
     keeps: tuple[str, ...] = ()
 
+    def read(self, source: Any) -> Any:
+        """Return the model of a file, or its energies."""
+        return self.functions()[0](source)
 
-def _uai() -> Functions:
-    from dobrushin.io.uai import read, write
-
-    return read, write
-
-
-def _bif() -> Functions:
-    from dobrushin.io.bif import read, write
-
-    return read, write
+    def write(self, model: Any, *energy: float) -> bytes:
+        """Return a model as a file."""
+        to_bytes = self.functions()[1]
+        assert to_bytes is not None  # `written_from` says which formats are written
+        return to_bytes(model, *energy)
 
 
-def _xmlbif() -> Functions:
-    from dobrushin.io.networks import read_xmlbif
+def _functions(name: str) -> Functions:
+    from dobrushin.io import bif, energies, networks, npz, uai
 
-    return read_xmlbif, None
-
-
-def _hugin() -> Functions:
-    from dobrushin.io.networks import read_hugin
-
-    return read_hugin, None
-
-
-def _bqm() -> Functions:
-    from dobrushin.io.energies import read_bqm, write_bqm
-
-    return read_bqm, write_bqm
-
-
-def _coo() -> Functions:
-    from dobrushin.io.energies import read_coo, write_coo
-
-    return read_coo, write_coo
-
-
-def _maxcut() -> Functions:
-    from dobrushin.io.energies import read_maxcut, write_maxcut
-
-    return read_maxcut, write_maxcut
-
-
-def _npz() -> Functions:
-    from dobrushin.io.npz import read, write
-
-    return read, write
+    known: dict[str, Functions] = {
+        "uai": (uai.read, uai.write),
+        "bif": (bif.read, bif.write),
+        "xmlbif": (networks.read_xmlbif, None),
+        "hugin": (networks.read_hugin, None),
+        "bqm": (energies.read_bqm, energies.write_bqm),
+        "coo": (energies.read_coo, energies.write_coo),
+        "maxcut": (energies.read_maxcut, energies.write_maxcut),
+        "npz": (npz.read, npz.write),
+    }
+    return known[name]
 
 
 FORMATS = {
-    "uai": Format((".uai",), _uai, "UAI competitions, MARKOV or BAYES", "`FactorGraph`",
+    "uai": Format((".uai",), partial(_functions, "uai"), "UAI competitions, MARKOV or BAYES", "`FactorGraph`",
                   "numbers of the file, from 0", "any model"),
-    "bif": Format((".bif",), _bif, "Bayesian network, interchange format", "`FactorGraph`",
+    "bif": Format((".bif",), partial(_functions, "bif"), "Bayesian network, interchange format", "`FactorGraph`",
                   "names of the file", "any Bayesian network", keeps=("labels", "states")),
-    "xmlbif": Format((".xmlbif", ".bifxml", ".xml"), _xmlbif, "Bayesian network, XMLBIF 0.3", "`FactorGraph`",
-                     "names of the file"),
-    "hugin": Format((".net",), _hugin, "Bayesian network of Hugin", "`FactorGraph`", "names of the file"),
-    "bqm": Format((".bqm",), _bqm, "dimod, binary, versions 1 and 2", "`Ising`",
+    "xmlbif": Format((".xmlbif", ".bifxml", ".xml"), partial(_functions, "xmlbif"), "Bayesian network, XMLBIF 0.3",
+                     "`FactorGraph`", "names of the file"),
+    "hugin": Format((".net",), partial(_functions, "hugin"), "Bayesian network of Hugin", "`FactorGraph`",
+                    "names of the file"),
+    "bqm": Format((".bqm",), partial(_functions, "bqm"), "dimod, binary, versions 1 and 2", "`Ising`",
                   "those of the file", "`Ising`", energies=True, keeps=("labels",)),
-    "coo": Format((".coo",), _coo, "dimod, coordinate text", "`Ising`",
+    "coo": Format((".coo",), partial(_functions, "coo"), "dimod, coordinate text", "`Ising`",
                   "numbers of the file, in order", "`Ising` with such labels", energies=True, keeps=("labels",)),
-    "maxcut": Format((".mc", ".gset", ".rud", ".txt"), _maxcut, "max-cut: `n m`, lines `i j w`",
+    "maxcut": Format((".mc", ".gset", ".rud", ".txt"), partial(_functions, "maxcut"), "max-cut: `n m`, lines `i j w`",
                      "`Ising`", "numbers of the file, from 1", "`Ising` without fields", energies=True),
-    "npz": Format((".npz",), _npz, "our own", "any model", "any", "any model", keeps=("labels", "states")),
+    "npz": Format((".npz",), partial(_functions, "npz"), "our own", "any model", "any", "any model",
+                  keeps=("labels", "states")),
 }  # fmt: skip
 
 

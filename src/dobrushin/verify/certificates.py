@@ -137,7 +137,7 @@ def _by_closed_forms(hood: Neighbourhood) -> tuple[list[float], float]:
     has_leads = has_leads and all(np.isfinite(table).all() for _, table in parts)
     slack = UNIT * (16.0 * (len(parts) + 2) * hood.magnitude + 64.0 * own)
     leads = [_leads(table) for _, table in parts] if has_leads else []
-    values, total, widest = [], sum(leads, np.zeros((own, own) if has_leads else (1, 1))), 0.0
+    total, values, ranges = sum(leads, np.zeros((own, own) if has_leads else (1, 1))), [], []
     for k, size in enumerate(hood.sizes):
         tables, found = _tables_of(parts, hood.holding[k], k), [(0.0, 0.0)]
         elsewhere = total - sum(leads[number] for number in hood.holding[k] if has_leads)
@@ -145,10 +145,10 @@ def _by_closed_forms(hood: Neighbourhood) -> tuple[list[float], float]:
             D = slack + sum(_range(table[x], table[y]) for table in tables)
             h = _lead(tables, x, y, elsewhere) - slack if has_leads else 0.0
             found.append((D, gap(D, max(0.0, h)) if own > 1 else float(math.inf == D)))
-        widest += max(D for D, _ in found)
+        ranges.append(max(D for D, _ in found))
         values.append(max(value for _, value in found))
     # The effect of all neighbours together (theory.md, Caps).
-    cap = gap(widest * (1.0 + 1e-12), 0.0) if own > 1 else max(values)
+    cap = gap(math.fsum(ranges) * (1.0 + 1e-12), 0.0) if own > 1 else max(values)
     if has_leads and own == 2:  # the two ends of the log-odds
         low, high = float(total[0, 1]), -float(total[1, 0])
         middle = max(0.0, 0.5 * abs(low + high) - slack)

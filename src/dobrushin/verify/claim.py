@@ -82,7 +82,9 @@ class Names:
 
     def __init__(self, plan: dict[str, Any], positions: Array, states: list[int]) -> None:
         self.plain: list[str] = items(plan["names"], str, len(states))
-        require(len(set(self.plain)) == len(states), "Two variables of the proof have one name.")
+        require(
+            len(set(self.plain)) == len(states), "Two variables of the proof have the same name."
+        )
         self.variables = [
             f"variable {at}" if name == str(at) else f"{quoted(name)} (variable {at})"
             for name, at in zip(self.plain, positions.tolist(), strict=True)
@@ -108,7 +110,7 @@ class ProofQuestion:
 
     def __init__(self, about: Any, states: list[int], names: Names) -> None:
         is_known = isinstance(about, dict) and about.get("kind") in QUESTIONS
-        require(is_known, "A question is of no known kind.")
+        require(is_known, "A question has an unknown kind.")
         self.about, self.kind, self.names = about, about["kind"], names
         entries(about, "a question", kind=str, variables=list, **QUESTIONS[self.kind][0])
         self.variables: list[int] = items(about["variables"], int)

@@ -261,7 +261,7 @@ def check_sets(part: ProofPart) -> float:
     attempt = part.outcome["attempt"]
     is_bound = "joint" in {question.kind for question in part.questions.values()}
     is_try = attempt in ((-1,) if is_bound else (0, 1)) and plan["start"] == ""
-    require(is_try and plan["kernel"] in SETS, "These are no runs on sets.")
+    require(is_try and plan["kernel"] in SETS, "This part does not describe runs on sets.")
     # A bound is on the law after the steps, which would see variables that are left out.
     is_alone = len(part.questions) + len(proof.dropped) == 1
     why = "A bound on a law after a scan is the only question, and leaves out nothing."

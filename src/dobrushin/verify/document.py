@@ -120,12 +120,12 @@ class Document:
     def __init__(self, content: bytes, budget: Budget) -> None:
         self.budget, self.used, self.arrays = budget, set[str](), dict[str, Array]()
         members = read_zip(content, budget)
-        require("proof.json" in members, "The file is no proof: proof.json is missing.")
+        require("proof.json" in members, "The file is not a proof: proof.json is missing.")
         text = members.pop("proof.json")
         for member, data in members.items():
             name, _, ending = member.partition(".")
             is_known = name.isidentifier() and ending == "npy"
-            require(is_known, "The zip file has a member of no known name.")
+            require(is_known, "The zip file has a member with an unknown name.")
             self.arrays[name] = read_array(data, KINDS)
         budget.charge("the text of the file", held=48.0 * len(text))
         whole = json.loads(text, object_pairs_hook=_object)

@@ -82,7 +82,9 @@ class Walk:
         self._read_places(proof, plan["places"], seen | asked)
         self._read_start(proof, plan["start"])
         self.at_once = self._fit()
-        require(0 <= run < 2**32 and run not in proof.runs, "Two parts share their random words.")
+        require(
+            0 <= run < 2**32 and run not in proof.runs, "Two parts use the same random numbers."
+        )
         proof.runs.add(run)
         self.entropy, key = proof.seed()
         self.spawn_key = (*key, *((1990, 4, run) if run else ()), *mark)
@@ -96,8 +98,8 @@ class Walk:
         is_whole = needed <= self.places.keys()
         require_all(
             {
-                "Two variables start with the same words.": differ,
-                "Chains do not hold all variables that the scan needs.": is_whole,
+                "Two variables start with the same random numbers.": differ,
+                "Chains leave out a variable that the scan or a question needs.": is_whole,
                 "A variable has too many states to be drawn.": fit,
             }
         )
@@ -209,7 +211,10 @@ class Walk:
         sets = {v: np.ones((sizes[v], shape), dtype=bool) for v in self.places}
         for t, variable in enumerate(self.order):
             hood = self.hoods[variable]
-            require(hood.own <= self.words, "A race has fewer words than states.")
+            require(
+                hood.own <= self.words,
+                "A race uses fewer random numbers than a variable has states.",
+            )
             words = [streams.word(t * self.words + a) >> np.uint64(11) for a in range(hood.own)]
             sets[variable] = _race(hood, [sets[v] for v in hood.others], np.stack(words))
         left = [sets[v] for v in self.looked_at]
@@ -228,7 +233,7 @@ def _draw(hood: Neighbourhood, seen: list[Digits], uniform: Uniform, rises: bool
     drawn, near = np.zeros(len(u), dtype=np.int16), np.zeros(len(u), dtype=bool)
     margin = hood.margin + slack + 2.0**-50
     for chance in hood.laws_beside(seen, len(u)).T:
-        why = "A draw is undefined: every state of a variable is forbidden."
+        why = "A draw is undefined: its neighbours forbid every state of a variable."
         require(not np.isnan(chance.sum()), why)
         ahead = u - chance if rises else (1.0 - chance) - u
         drawn += ahead >= 0.0 if rises else ahead > 0.0

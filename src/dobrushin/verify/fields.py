@@ -68,7 +68,7 @@ class Field:
         self.levels = {int(v): items(values, float) for v, values in plan.items()}
         for v, values in self.levels.items():
             is_there = v >= 0 and self.point[v] in values and np.all(np.diff(values) > 0.0)
-            require(is_there, "Levels do not increase, or do not hold the start.")
+            require(is_there, "Levels do not increase, or do not contain the start.")
             reach = (self.lower[v], self.upper[v]) == (values[0], values[-1])
             require(reach, "Levels do not reach the ends of their box.")
 
@@ -78,7 +78,7 @@ class Field:
         for scope, table in self.proof.factors.pairs:
             *zeros, pull = table.ravel().tolist()
             is_pair = len(scope) == 2 and zeros == [0.0] * 3 and pull > -math.inf
-            require(is_pair, "A factor of a field is no coupling of a pair.")
+            require(is_pair, "A factor of a field does not couple exactly two variables.")
             for i, j in (scope, scope[::-1]):
                 self.pulls[i].append((j, pull))
 
@@ -161,7 +161,7 @@ class _Answers:
         numbers, kind = items(given, float, NUMBERS.get(question.kind, 0)), question.kind
         v, field, proof = question.variables[0], self.field, self.field.proof
         is_one = kind in ("bias", "joint", "statistic") or len(question.variables) == 1
-        require(is_one, "One variable is asked of several.")
+        require(is_one, "A question about one variable names several.")
         low, high = proof.lower[k][0], proof.upper[k][0]
         if kind in ("bias", "joint"):
             bound = question.bias(self.far if kind == "bias" else self.law)
@@ -170,7 +170,10 @@ class _Answers:
             is_low, is_high = self._mean(question, numbers[0], low, high)
         else:
             are_counts = all(0 <= count <= self.n and count.is_integer() for count in numbers[:2])
-            require(are_counts and numbers[0] <= numbers[1], "A count is not one of the chains.")
+            require(
+                are_counts and numbers[0] <= numbers[1],
+                "A count is not between 0 and the number of chains.",
+            )
             check = self._quantile if kind == "quantile" else self._event
             is_low, is_high = check(question, numbers, low, high)
         if kind in ("mean", "quantile"):
@@ -180,7 +183,7 @@ class _Answers:
     def _mean(self, q: ProofQuestion, mean: float, low: float, high: float) -> tuple[bool, bool]:
         """Widen the average of the chains by its random error, the bias and the drift."""
         rest = self.level - self.n * self.slip
-        require(rest > 0.0, "Draws of a field err too often for the confidence.")
+        require(rest > 0.0, "The stated chance of drift is too large for the confidence.")
         reach = math.sqrt(
             2.0 * self.field.spread(q, self.field.order) * math.log(2.0 / rest) / self.n
         )
@@ -219,7 +222,7 @@ def check_field(part: ProofPart) -> float:
     n, slip = part.plan["chains"], part.plan["slip"]
     more = (proof.plan["parts"][1:], proof.document.outcomes["seed"], proof.evidence, proof.dropped)
     is_right = not any(more) and 1 <= n <= 2**40 and slip >= 0.0
-    require(is_right, "These are no chains of a field.")
+    require(is_right, "This part does not describe chains of a field.")
     proof.closed |= set(order.cycle)
     field = Field(part, order)
     far = forward(field.rows, order, {}, field.far, math.inf)

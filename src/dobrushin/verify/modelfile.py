@@ -215,7 +215,8 @@ def _read_uai(data: bytes, inside: Array, budget: Budget) -> ModelFile:
     words = (word for word in found if not word.startswith(b"#"))
 
     def take(kind: Any, count: int | None = None) -> list[Any]:
-        count = int(next(words)) if count is None else count
+        if count is None:
+            (count,) = take(int, 1)
         taken = list(map(kind, islice(words, count)))
         if len(taken) < count:
             raise EOFError("the file ends early")
@@ -300,18 +301,22 @@ def _read_npz(data: bytes, inside: Array, budget: Budget) -> ModelFile:
     if family not in FAMILIES:
         raise ValueError("it holds a model of no known family")
     scopes: list[Scope]
+    near = np.ones(len(arrays.get("i", ())), dtype=bool)
+    if family in ("Ising", "Potts", "GaussianField"):  # pairs that are far away are left out
+        near = np.isin(arrays["i"], inside) | np.isin(arrays["j"], inside)
     if "i" in arrays:
-        scopes = list(zip(arrays["i"].tolist(), arrays["j"].tolist(), strict=True))
+        scopes = list(zip(arrays["i"][near].tolist(), arrays["j"][near].tolist(), strict=True))
     else:
         ends = [0, *np.cumsum(arrays["arity"]).astype(int).tolist()]
         scopes = [tuple(arrays["scope"][a:b].tolist()) for a, b in pairwise(ends)]
-    if family == "GaussianField":
-        return _field_of(arrays, inside, scopes)
-    if family in ("Ising", "SpinMRF", "Potts"):
-        strengths = arrays["strengths" if family == "SpinMRF" else "couplings"]
+    if family in ("Ising", "SpinMRF", "Potts", "GaussianField"):
+        strengths = arrays["strengths"] if family == "SpinMRF" else arrays["couplings"][near]
+        pairs = zip(scopes, strengths, strict=True)
+        if family == "GaussianField":
+            return _field_of(arrays, inside, pairs)
         n, states = arrays["size"].tolist() if family == "Potts" else (len(arrays["fields"]), 0)
         own = arrays.get("unaries", np.empty(0)).reshape(-1, states) if states else arrays["fields"]
-        return _lower(n, states, own, inside, zip(scopes, strengths, strict=True))
+        return _lower(n, states, own, inside, pairs)
     sizes, tables = arrays["cardinalities"], arrays["tables"]
     if family == "PairwiseMRF":
         scopes += [(i,) for i in range(len(sizes))]
@@ -320,14 +325,15 @@ def _read_npz(data: bytes, inside: Array, budget: Budget) -> ModelFile:
     return ModelFile(sizes, ((scope, table, 0.0) for scope, table in own_tables))
 
 
-def _field_of(arrays: Mapping[str, Array], inside: Array, scopes: list[Scope]) -> ModelFile:
+def _field_of(
+    arrays: Mapping[str, Array], inside: Array, pairs: Iterable[tuple[Scope, float]]
+) -> ModelFile:
     """A field: numbers of single variables, and -Q_ij as the factor of a pair of ones."""
     values = np.split(arrays["values"], arrays["value_start"][1:-1])
     singles = {
         i: np.array([*(arrays[name][i] for name in TERMS), *values[i]]) for i in inside.tolist()
     }
     ones = np.array([[0.0, 0.0], [0.0, 1.0]])
-    pairs = zip(scopes, arrays["couplings"], strict=True)
     sizes = np.broadcast_to(np.int64(2), len(values))
     field = singles, arrays["lower"], arrays["upper"]
     return ModelFile(sizes, ((scope, -q * ones, 0.0) for scope, q in pairs), field=field)
@@ -369,12 +375,10 @@ def _lower(
     factors = list[Logs]()
     for i in inside.tolist() if len(own) else ():
         factors.append(((i,), np.array(own[i]) if states else np.array([-own[i], own[i]]), 0.0))
-    near = set(inside.tolist())
     for scope, value in pairs:
-        if not near.isdisjoint(scope):
-            spins = 2.0 * np.indices((2,) * len(scope)) - 1.0
-            table = np.eye(states) if states else np.prod(spins, axis=0)
-            factors.append((scope, float(value) * table, 0.0))
+        spins = 2.0 * np.indices((2,) * len(scope)) - 1.0
+        table = np.eye(states) if states else np.prod(spins, axis=0)
+        factors.append((scope, float(value) * table, 0.0))
     return ModelFile(np.broadcast_to(np.int64(states or 2), n), factors)
 
 

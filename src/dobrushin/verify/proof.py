@@ -97,7 +97,7 @@ class Proof:
         lost, asked, plans = 0.0, list[int](), self.plan["parts"]
         for plan, outcome in zip(plans, self.document.outcomes["parts"], strict=True):
             is_known = isinstance(plan, dict) and plan.get("method") in methods
-            require(is_known, "The checker does not know a method.")
+            require(is_known, "A part uses a method that the checker does not know.")
             part = ProofPart(self, plan, outcome, methods[plan["method"]])
             lost += methods[plan["method"]].check(part)
             asked += part.questions
@@ -183,7 +183,7 @@ class ProofPart:
         entries(outcome, "outcomes of a part", **method.outcome)
         own = items(plan["questions"], int)
         is_asked = own and all(0 <= k < len(proof.questions) for k in own)
-        require(is_asked, "A part answers no question, or one that is not asked.")
+        require(is_asked, "A part answers no question, or one that the plan does not ask.")
         self.questions = {k: proof.questions[k] for k in own}
         fits = len(self.questions) == len(own)
         fits &= all(question.kind in method.kinds for question in self.questions.values())

@@ -173,7 +173,7 @@ def check_sums(part: ProofPart) -> float:
         borders.append({v: 1 - state[v] for v in outside})
     groups = {k: tuple(question.variables) for k, question in part.questions.items()}
     targets = {v for group in groups.values() for v in group}
-    require(inside >= targets, "A region does not hold its target.")
+    require(inside >= targets, "A region does not contain its target.")
     sums = [Elimination(near.fix(border), order, groups.values()) for border in borders]
     sweep = proof.array(plan["sweep"], "i", -1).tolist()
     disagreement = _sweep(near, inside, sweep, plan["sweeps"]) if plan["sweeps"] else {}
@@ -223,12 +223,14 @@ def _half_gap(
     """
     for scope, table in factors.pairs:
         is_binary = len(scope) <= 2 and set(table.shape) == {2}
-        require(is_binary, "Extremes need factors of at most two variables, of two states each.")
+        require(
+            is_binary, "Extreme boundary states need binary variables and factors of at most two."
+        )
         if len(scope) == 2:
             turned = table[tuple(slice(None, None, 1 if upper[v] else -1) for v in scope)]
             (a, b), (c, d) = turned.tolist()
             favours = -math.inf not in (a, d, b, c) and math.fsum((a, d, -b, -c)) >= 0.0
-            why = "The pairs are not all attractive, after exchanging names of states."
+            why = "The pairs are not all attractive, even after relabelling states."
             require(-math.inf in (b, c) or favours, why)
     total = 0.0
     for axis, (variable, weight) in enumerate(
