@@ -305,3 +305,43 @@ def distances(adjacency, centre):
         near = adjacency[distance == ring - 1].any(axis=0) & np.isinf(distance)
         distance[near] = ring
     return distance
+
+
+def spread(scope, table, sizes):
+    """A table over some variables as one over all of them, repeated along the others."""
+    order = sorted(range(len(scope)), key=lambda k: scope[k])
+    shape = [sizes[v] if v in scope else 1 for v in range(len(sizes))]
+    return np.broadcast_to(np.transpose(table, order).reshape(shape), sizes)
+
+
+def mini_buckets(buckets, tables, tops, sizes):
+    """The logarithms of q(x), and of C_v(x) of each bucket, at all joint states.
+
+    A bucket is its variable, the numbers of its tables and those of its messages; tables are pairs of a scope and logs.
+    What was taken from the logs of a message when it was sent is in `tops`.
+    """
+    log_q, log_C = np.zeros(sizes), []
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for v, own, messages in buckets:
+            product = sum((spread(*tables[k], sizes) for k in own), np.zeros(sizes))
+            F = np.broadcast_to(np.log(np.exp(product).sum(axis=v, keepdims=True)), sizes)
+            log_q = log_q + np.where(product > -np.inf, product - F, -np.inf)
+            sent = sum((spread(*tables[k], sizes) + tops[k] for k in messages), np.zeros(sizes))
+            log_C.append(np.where(-np.inf < F, F - sent, -np.inf))
+    return log_q, log_C
+
+
+def hoelder(groups, v, sizes):
+    """The messages of mini-buckets with equal exponents: m_r(S_r) = (sum_v psi_r^R)^(1/R), in logarithms."""
+    R = len(groups)
+    with np.errstate(divide="ignore"):
+        return [np.log(np.exp(R * spread(*group, sizes)).sum(axis=v, keepdims=True)) / R for group in groups]
+
+
+def weighted_wealth(y, z, bets, share, p, sign):
+    """The wealth of a gambler on the weights, one factor after the other."""
+    room = p if sign > 0 else 1 - p
+    wealth = 1.0
+    for a, b, size in zip(y, z, bets, strict=True):
+        wealth *= 1 + sign * min(size, share / room if room else np.inf) * (a - p * b)
+    return wealth

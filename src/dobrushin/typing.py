@@ -70,7 +70,7 @@ MemoryLimit: TypeAlias = "float | str | None"
 Path: TypeAlias = "str | os.PathLike[str]"
 
 Backend = Literal["auto", "cpu", "cuda"]
-EstimateMethod = Literal["auto", "exact", "local", "dobrushin", "parts", "coalescence", "uncertified"]
+EstimateMethod = Literal["auto", "exact", "local", "dobrushin", "parts", "coalescence", "weights", "uncertified"]
 InfluenceMethod = Literal["best", "paper", "exact"]
 # The last is that of fields.
 KernelName = Literal["bits", "counts", "table", "dense", "field", "potts", "conditional", "factors", "density"]

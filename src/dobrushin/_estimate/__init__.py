@@ -11,9 +11,10 @@ from dobrushin._estimate.method import Plan, register
 from dobrushin._estimate.parts import Parts
 from dobrushin._estimate.targets import Joint, Statistic
 from dobrushin._estimate.uncertified import Uncertified
+from dobrushin._estimate.weights import Weights
 
 __all__ = ["Estimate", "Estimates", "Joint", "Plan", "Statistic", "estimate", "estimate_many", "plan"]
 
 # The methods, in the order in which "auto" asks them.
-for _method in (Dobrushin, Local, Exact, Parts, Coalescence, Uncertified):
+for _method in (Dobrushin, Local, Exact, Parts, Coalescence, Weights, Uncertified):
     register(_method)

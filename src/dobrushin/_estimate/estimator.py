@@ -72,13 +72,15 @@ def estimate(
         Observed states. A dict of likelihoods in place of a state is soft (virtual) evidence: P(observation | state),
         up to a constant factor.
     seed : int, SeedSequence, Generator or None
-    method : {"auto", "exact", "local", "dobrushin", "parts", "coalescence", "uncertified"}
+    method : {"auto", "exact", "local", "dobrushin", "parts", "coalescence", "weights", "uncertified"}
         "exact": a clique tree. "local": sums over a region around each target, with a bound on the boundary effect.
         "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation. "coalescence": simulated
-        bounding sets, which need no condition on the model (see `coalescence`). "auto": the cheapest of the first three
-        that reaches the tolerance, else coalescence. "parts": "auto" for each group of targets that depends on its own
-        subset of the variables; "auto" tries this if the first three fail. "uncertified": plain sampling, with
-        intervals that leave out the unknown bias; never chosen by "auto".
+        bounding sets, which need no condition on the model (see `coalescence`). "weights": independent draws from
+        approximate sums, with weights that a bound of the partition function keeps below 1: for strong couplings of any
+        sign. "auto": the cheapest of the first three that reaches the tolerance, else the cheaper of coalescence and
+        weights. "parts": "auto" for each group of targets that depends on its own subset of the variables; "auto" tries
+        this if the first three fail. "uncertified": plain sampling, with intervals that leave out the unknown bias;
+        never chosen by "auto".
     budget : number, optional
         Largest number of Gibbs updates.
     time_limit : number, optional

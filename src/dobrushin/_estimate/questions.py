@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import product
@@ -124,6 +124,10 @@ class StateQuestion(Question):
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
         """Count the outcomes in each row's state; `states` is (outcomes, variables), numbered from `first`."""
 
+    @abstractmethod
+    def unit_values(self, states: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
+        """Yield for each row the value of every outcome, as its place between the bounds, from 0 to 1."""
+
     def unsettled(self, settled: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Count the outcomes that leave the question open: one number, or one for each variable."""
         return np.array([np.count_nonzero(~settled.all(axis=1))])
@@ -181,6 +185,11 @@ class Marginals(StateQuestion):
             parts.append(np.bincount((column.astype(np.int64) - values[0]) // values.step, minlength=len(values)))
         return np.concatenate(parts)
 
+    def unit_values(self, states: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
+        for k, values in enumerate(self.values):
+            for state in values:
+                yield (states[:, k] == state).astype(np.float64)
+
     def counts_of(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the counts of the rows from a table (variables, states), without padding states."""
         return table[np.arange(table.shape[1]) < self.sizes[:, None]]
@@ -225,11 +234,18 @@ class JointMarginal(StateQuestion):
 
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
         del first
+        return np.bincount(self._cells(_settled_rows(states, settled)), minlength=len(self))
+
+    def unit_values(self, states: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
+        cells = self._cells(states)
+        return ((cells == k).astype(np.float64) for k in range(len(self)))
+
+    def _cells(self, states: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the number of each joint state."""
         lowest = np.array([values[0] for values in self.values])
         step = np.array([values.step for values in self.values])
-        digits = (_settled_rows(states, settled).astype(np.int64) - lowest) // step
-        cells = np.ravel_multi_index(tuple(digits.T), self.shape).astype(np.int64)
-        return np.bincount(cells, minlength=len(self))
+        digits = (states.astype(np.int64) - lowest) // step
+        return np.ravel_multi_index(tuple(digits.T), self.shape).astype(np.int64)
 
     def exact(self, probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
         return _exact_probabilities(probabilities, error)
@@ -283,6 +299,9 @@ class Mean(StateQuestion):
 
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
         return np.array([int(self.values(_settled_rows(states, settled), first).sum())])
+
+    def unit_values(self, states: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
+        yield (self.values(states, 0) - self.bounds[0]) / self.span
 
     def exact(self, probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
         states = np.array(list(product(*self.values_of)))

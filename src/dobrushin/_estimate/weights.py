@@ -1,0 +1,361 @@
+"""Bounded weights: independent tries from the proposal of mini-buckets, and bets on their weights. [trusted]
+
+A try ends in a state with the weight W in [0, 1], whose mean given the state is f / (q U). So E W (f(x) - p) = 0 for
+the mean p of f under the model, and the wealth of a gambler who bets on it is a test martingale: the p for which it
+stays below 2 / error, after any number of tries, are an interval (theory page, "Bounded weights").
+
+A pilot with random bits of its own chooses the size of the mini-buckets and the number of tries.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.method import Choice, Method, Plan, Rows
+from dobrushin._estimate.query import Query
+from dobrushin._estimate.runs import INDEPENDENT_BITS, Run, unchecked_weights
+from dobrushin._exact.minibuckets import (
+    SECONDS_PER_ENTRY,
+    Layout,
+    MiniBuckets,
+    NoState,
+    lay_out,
+    make_minibuckets,
+)
+from dobrushin._kernels import weights as loops
+from dobrushin._models.memory import Slot
+from dobrushin._sampling.batches import Job, Outcome
+from dobrushin._sampling.weighted import Tries, draw_weighted
+from dobrushin._shared.call import LateError, current_deadline
+from dobrushin._shared.executors import cores
+from dobrushin._shared.memory import require_memory
+from dobrushin._shared.running import PLAIN, Running
+from dobrushin._shared.text import percent, rounded_up
+from dobrushin.errors import CertificateError
+
+# Bits of mini-buckets: of the pilot, and of an answer for which the pilot's would need too many tries.
+_FEW_BITS, _MANY_BITS = 12.0, 16.0
+# The logarithm of U / Z falls by about this factor from the first to the second.
+_GAIN = 0.82
+# Weights of a pilot, and the largest logarithm of U / Z with which tries are planned.
+_PILOT, _MOST_GAP = 500, 25.0
+_PILOT_SEED = np.random.SeedSequence(0, spawn_key=(2015, 12))
+_OWN = (2015,)
+# Tries that are planned are so many times log(2 / error) (1 / (aim E W) + 1 / (aim^2 ESS)), and at most so many more.
+_TRIES, _MORE = 0.6, 8.0
+# The number of tries after which intervals are made, in units of those that are planned.
+_LOOKS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
+# Largest share of the wealth that is bet, and tries that the pilot counts for in the first bets.
+_LARGEST_BET, _PRIOR = 0.9, 100.0
+# Part of the error probability that pays for uniform numbers of 53 bits.
+_PRECISION = 0.01
+# Seconds that an answer may be expected to take without a limit, and within which other methods need no rival.
+_PATIENCE, _SOON = 60.0, 2.0
+# Models with more variables are not laid out; seconds that this takes for each.
+_MOST_VARIABLES, _LAYOUT_SECONDS = 2**14, 2e-4
+# Passes over all mini-buckets.
+_PASSES = 10.0
+
+# Mini-buckets of a form, by their bits.
+_BUCKETS: Slot[MiniBuckets] = Slot("mini-buckets", 2, 2**29, lambda made: int(2 * made.layout.bytes))
+_LAYOUTS: Slot[Layout] = Slot("layouts of mini-buckets", 4, 2**24, lambda layout: 500 * len(layout.scopes))
+
+
+class Pilot(NamedTuple):
+    """Mean and mean square of the weights of a pilot."""
+
+    mean: float
+    square: float
+
+    @property
+    def gap(self) -> float:
+        """Return an estimate of log U / Z."""
+        return -math.log(self.mean) if self.mean > 0 else math.inf
+
+    @property
+    def share(self) -> float:
+        """Return the effective number of draws for each try."""
+        return self.mean * self.mean / self.square if self.square > 0 else 0.0
+
+    def tries(self, aim: float, error: float) -> float:
+        """Return about the number of tries for a half-width of `aim`, of means of values in [0, 1]."""
+        if not self.share > 0.0:
+            return math.inf
+        return _TRIES * math.log(2.0 / error) * (1.0 / (aim * self.mean) + 1.0 / (aim * aim * self.share))
+
+    def threshold(self, aim: float) -> float:
+        """Return the weight below which tries may be given up at random without many more of them."""
+        return min(1.0, max(0.5 * self.square / self.mean, 0.5 * aim))
+
+
+class Weights(Method):
+    """Tries from the proposal of mini-buckets."""
+
+    name: ClassVar[str] = "weights"
+    outcomes: ClassVar[str] = "tries"
+    share: ClassVar[float] = 0.8
+
+    def __init__(self, query: Query, plan: Plan, bits: float, made: MiniBuckets, pilot: Pilot) -> None:
+        super().__init__(query, plan)
+        self.bits, self.made, self.pilot = bits, made, pilot
+
+    @classmethod
+    def propose(cls, query: Query, choice: Choice) -> Method | None:
+        best = choice.best
+        if query.proof:
+            reason = "no proof of such answers can be written yet."
+            remedy = "Leave proof= and verify= out, or pass method='exact', 'local', 'dobrushin' or 'coalescence'."
+            if choice.by_name:
+                raise CertificateError({cls.name: reason}, remedy)
+            raise cls.refuse(reason)
+        if not choice.by_name and best is not None and best.plan.reaches_tolerance and best.plan.seconds <= _SOON:
+            return best
+        own = cls._propose(query, choice)
+        if best is None or choice.by_name:
+            return own
+        is_better = own.plan.reaches_tolerance > best.plan.reaches_tolerance
+        is_sooner = own.plan.seconds < best.plan.seconds
+        return own if is_better or (own.plan.reaches_tolerance == best.plan.reaches_tolerance and is_sooner) else best
+
+    @classmethod
+    def _propose(cls, query: Query, choice: Choice) -> Weights:
+        n = query.model.n_variables
+        if n > _MOST_VARIABLES:
+            raise cls.refuse(f"mini-buckets are planned for at most {_MOST_VARIABLES} variables, not {n}.")
+        made = _make(query, _FEW_BITS)
+        runner = Tries.make(made, query.positions, -math.inf)
+        current_deadline().charge(_PILOT * runner.try_seconds / cores(), "a pilot of weights")
+        pilot = _run_pilot(runner)
+        if not pilot.gap <= _MOST_GAP:
+            more = f"e^{pilot.gap:.3g}" if math.isfinite(pilot.gap) else "infinitely many"
+            raise cls.refuse(
+                f"the bound of mini-buckets of {_FEW_BITS:.0f} bits is {more} times the partition function, more than "
+                f"the e^{_MOST_GAP:.0f} with which weights are of use."
+            )
+        work = _expect(query, made, pilot, runner.try_seconds / cores())
+        patience = _PATIENCE if query.time_limit is None else query.time_limit
+        is_enough = choice.by_name or work.seconds <= patience
+        tries = work.tries if is_enough else work.tries * patience / work.seconds
+        if not is_enough and choice.best is not None:
+            raise cls.refuse(f"it would take about {work.seconds:.2g} s.")
+        if not choice.by_name and query.budget is not None and tries * runner.drawn > query.budget:
+            raise cls.refuse(f"about {tries:.2g} tries of {runner.drawn} variables would be more than the budget.")
+        reason = (
+            f"mini-buckets of {work.bits:.0f} bits; a pilot puts their bound at about e^{pilot.gap:.2g} times the "
+            f"partition function; about {tries:.2g} tries of up to {runner.drawn} variables"
+        )
+        plan = cls.draft(
+            query, reason, 0.0, chains=_whole(tries), seconds=min(work.seconds, 1e12), reaches_tolerance=is_enough,
+            other_updates=_whole(tries * runner.drawn),
+        )  # fmt: skip
+        plan = replace(plan, interval="betting on weights, valid after any number of tries", stops_early=True)
+        return cls(query, plan, work.bits, made, pilot)
+
+    def needed_updates(self) -> int:
+        return self.plan.updates
+
+    def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
+        made, pilot = self.made, self.pilot
+        if self.bits > _FEW_BITS:
+            try:
+                made = _make(self.query, self.bits)
+                pilot = _run_pilot(Tries.make(made, self.query.positions, -math.inf))
+            except LateError:
+                made, pilot = self.made, self.pilot
+        run = _WeightRun(self, made, pilot, sequence, running)
+        run.draw()
+        estimate = run.estimate()
+        if run.trouble is None and (estimate.half_width > self.query.tolerance).any():
+            reason = (
+                f"after {run.done} tries the widest interval has a half-width of {estimate.half_width.max():.3g}, "
+                f"above the tolerance {self.query.tolerance:.3g}."
+            )
+            raise CertificateError({self.name: reason}, "What may help: a larger tolerance.", result=estimate)
+        return run.close(estimate)
+
+    @classmethod
+    def explain(cls, estimate: Estimate) -> list[str]:
+        return [
+            f"The answer comes from {estimate.chains:,} independent tries. The variables were summed out one after the "
+            "other, with sums that were too large replaced by larger products of small ones. This gives an upper bound "
+            "of the partition function, and a proposal from which states are drawn.",
+            "Each try has a weight between 0 and 1, which corrects the proposal: weighted means of the tries have the "
+            "model's mean as their limit. No chain has to mix and no boundary effect has to decay.",
+            "The intervals follow from a gambler's wealth, and hold after any number of tries: all at once with "
+            f"probability {estimate.confidence_text} or more. Rounding, at most {estimate.bias_text}, is included.",
+        ]
+
+
+class _Work(NamedTuple):
+    """Expected work: tries from mini-buckets of some bits."""
+
+    bits: float
+    tries: float
+    seconds: float
+
+
+def _expect(query: Query, made: MiniBuckets, pilot: Pilot, seconds: float) -> _Work:
+    """Return the work with the mini-buckets of the pilot or with larger ones: the less. A try takes `seconds`."""
+    aim, error = _aim(query), query.error
+    tries = pilot.tries(aim, error)
+    work = _Work(_FEW_BITS, tries, tries * seconds)
+    if made.layout.is_exact:
+        return work
+    tries = Pilot(pilot.mean**_GAIN, pilot.mean ** (2.0 * _GAIN) / pilot.share).tries(aim, error)
+    entries = _layout(query, _MANY_BITS).entries
+    larger = _Work(_MANY_BITS, tries, _PASSES * SECONDS_PER_ENTRY * entries + tries * seconds)
+    return min(work, larger, key=lambda work: work.seconds)
+
+
+def _aim(query: Query) -> float:
+    """Return the smallest half-width that is wanted, of means of values in [0, 1]."""
+    return min(0.5, *(query.tolerance / question.span for question in query.questions))
+
+
+def _whole(number: float) -> int:
+    return int(min(number, 2.0**62))
+
+
+def _layout(query: Query, bits: float) -> Layout:
+    form = query.model._form
+    current_deadline().charge(_LAYOUT_SECONDS * form.n_variables, "an order for mini-buckets")
+    return form.memory.get(_LAYOUTS, lambda: lay_out(form.tables(), bits), bits)
+
+
+def _make(query: Query, bits: float) -> MiniBuckets:
+    """Return the mini-buckets of a query; refuse what would take too much time or memory."""
+    layout, form = _layout(query, bits), query.model._form
+    require_memory("Mini-buckets", 4.0 * layout.bytes, "Ask another method.")
+    current_deadline().charge(_PASSES * SECONDS_PER_ENTRY * layout.entries, "the messages of mini-buckets")
+    try:
+        return form.memory.get(_BUCKETS, lambda: make_minibuckets(form.tables(), layout), bits)
+    except NoState:
+        raise query.space.impossible() from None
+
+
+def _run_pilot(runner: Tries) -> Pilot:
+    draws = draw_weighted(runner, range(_PILOT), _PILOT_SEED, replace(PLAIN, deadline=current_deadline()))
+    if draws.trouble is not None:
+        current_deadline().check("a pilot of weights")
+        raise draws.trouble
+    return Pilot(float(draws.weights.sum()) / draws.tries, float((draws.weights**2).sum()) / draws.tries)
+
+
+class _WeightRun(Run):
+    """Tries, in blocks, until all intervals are narrow enough."""
+
+    method: Weights
+
+    def __init__(
+        self, method: Weights, made: MiniBuckets, pilot: Pilot, sequence: np.random.SeedSequence, running: Running
+    ) -> None:
+        query = method.query
+        child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN))
+        super().__init__(method, (1.0 - _PRECISION) * query.error, query.tolerance, child, running, sets=False)
+        self.seed, self.made, self.pilot = sequence, made, pilot
+        aim = _aim(query)
+        self.threshold = 1.0 if made.layout.is_exact else pilot.threshold(aim)
+        self.runner = Tries.make(made, query.positions, math.log(self.threshold))
+        most = _PRECISION * (1.0 - query.confidence) / float(self.runner.error[0])
+        planned = min(pilot.tries(aim, query.error), float(max(1, method.plan.chains)) * _MORE, most)
+        self.looks = [max(64, int(min(most, look * planned))) for look in _LOOKS]
+        self.distortion = math.expm1(made.distortion + query.space.rounding)
+        self.weights: list[NDArray[np.float64]] = []
+        self.states: list[NDArray[np.int16]] = []
+        self.found: list[Rows] | None = None
+
+    def make_tallies(self, aim: float, sets: bool) -> list[object]:  # type: ignore[override]
+        del aim, sets
+        return []
+
+    def draw(self) -> None:
+        files = 0
+        for look in self.looks:
+            while self.done < look:
+                numbers = range(self.done, min(self.done + self.room, look))
+                running = replace(self.running, checkpoint=self.running.file(files))
+                block = draw_weighted(self.runner, numbers, self.sequence, running, self.seed)
+                files += 1
+                self.done += block.tries
+                self.weights.append(block.weights)
+                self.states.append(block.states)
+                if block.trouble is not None:
+                    self.trouble, self.found = block.trouble, None
+                    return
+            self.found = self._rows()
+            if all(((rows.upper - rows.lower) / 2 <= self.query.tolerance).all() for rows in self.found):
+                return
+
+    def _rows(self) -> list[Rows]:
+        z = np.concatenate([np.empty(0), *self.weights])
+        digits = np.concatenate([np.empty((0, len(self.query.labels)), dtype=np.int16), *self.states])
+        states = 2 * digits - 1 if self.query.model._form.spins else digits
+        mean, square = self.pilot.mean, max(self.pilot.square, self.threshold * self.pilot.mean)
+        before = _PRIOR * np.array([mean, 0.5 * mean, 0.25 * square])
+        rows = []
+        for question in self.query.questions:
+            least, most = question.bounds
+            aim = min(0.5, self.query.tolerance / question.span)
+            ends = [
+                weighted_interval(z * values, z, aim, self.error, before)
+                for values in question.unit_values(states[:, self.query.columns(question)])
+            ]
+            table = least + question.span * np.array(ends).T
+            bias = np.full(len(question), question.span * min(1.0, self.distortion))
+            rows.append(Rows(table[0], np.maximum(table[1] - bias, least), np.minimum(table[2] + bias, most), bias))
+        return rows
+
+    def estimate(self) -> Estimate:
+        rows = self.found or self._rows()
+        words = [
+            "mini-buckets bound the partition function from above, so that no weight exceeds 1",
+            f"rounding changes the logarithm of a weight by at most {rounded_up(self.distortion, 2)} (included)",
+            INDEPENDENT_BITS,
+            "a pilot with other random bits chose the mini-buckets and the number of tries",
+            f"all intervals hold at once with confidence {percent(self.query.confidence)}, after any number of tries",
+            *unchecked_weights(self.query),
+        ]
+        plan = replace(self.plan, chains=self.done, other_updates=self.done * self.runner.drawn)
+        estimate = self.method.assemble(rows, self.query.confidence, tuple(words), plan, seed=self.seed, run=self)
+        return replace(estimate, stopped_by=self.stopped_by)
+
+    @property
+    def can_wait(self) -> bool:
+        return False
+
+    def job(self) -> tuple[Job, range]:
+        raise NotImplementedError("tries have no twin on the GPU")
+
+    def finish(self, job: Job, outcome: Outcome) -> Estimate:
+        raise NotImplementedError("tries have no twin on the GPU")
+
+
+def weighted_interval(
+    y: NDArray[np.float64], z: NDArray[np.float64], aim: float, error: float, before: NDArray[np.float64]
+) -> tuple[float, float, float]:
+    """Return estimate and both limits of the p with E (y - p z) = 0, from independent pairs 0 <= y <= z <= 1.
+
+    The interval is valid at every number of pairs at once, but for a probability of `error`: each limit has half.
+
+    Parameters
+    ----------
+    aim : float
+        Half-width that the bets are for.
+    before : array
+        Guesses of the sums of z, of y and of (y - p z)^2, which count as earlier pairs in the bets.
+    """
+    if not len(z):
+        return 0.5, 0.0, 1.0
+    sums = before.copy()
+    bets = loops.bet(y, z, aim, sums)
+    # Products of the wealth and their logarithms are off by a few units for each pair.
+    needed = math.log(2.0 / error) + 1e-9 + 2.0**-48 * len(z)
+    middle = min(max(float(y.sum() / z.sum()), 0.0), 1.0)
+    low, high = (float(loops.limit(y, z, bets, _LARGEST_BET, needed, sign, middle)) for sign in (1.0, -1.0))
+    return min(max(middle, low), high), low, high

@@ -1,0 +1,420 @@
+"""Upper bounds of the partition function by mini-buckets, and the messages behind them. [trusted]
+
+Theory page, "Bounded weights". Variables are summed out one after the other, as along a clique tree. Where the factors
+and messages that hold a variable (its bucket) have too large a scope together, they are split into mini-buckets of at
+most `bits` bits, whose messages together are at least the sum (Hölder's inequality). Any messages with this property
+give a bound; shifts, matched to lower it, move a table from one mini-bucket of a bucket to another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._kernels import weights as loops
+from dobrushin._models.factors import FactorTables
+from dobrushin._shared.arrays import frozen
+from dobrushin._shared.call import checked
+
+UNIT = 2.0**-53
+# Seconds per entry and table: to add a table, and to sum a product out (benchmarks/strong.py).
+SECONDS_PER_ENTRY = 2e-8
+# Rounds of matching by beliefs, the first step, and the factor by which a step that raises the bound is cut.
+_ROUNDS, _STEP, _CUT = 2, 0.5, 0.4
+# A bucket is tightened if its scope has at most this number of bits more than a mini-bucket.
+_MORE_BITS = 4.0
+# Products of exponentials in a bucket stay in range if logarithms span at most this.
+_RANGE = 600.0
+# Beliefs below this share are matched as if they were this large.
+_LEAST_BELIEF = 1e-12
+
+Scope = tuple[int, ...]
+
+
+@dataclass
+class MiniBucket:
+    """Some tables of a bucket, by number, and the message that they send."""
+
+    tables: list[int]
+    scope: Scope  # of the message
+    message: int
+    weight: float = 1.0  # Hölder exponents: those of a bucket sum to 1
+
+
+@dataclass
+class Bucket:
+    """All tables that hold a variable when it is summed out."""
+
+    variable: int
+    groups: list[MiniBucket]
+    links: list[tuple[int, int, Scope]] = field(default_factory=list)  # groups matched on what they share
+
+    @property
+    def is_split(self) -> bool:
+        return len(self.groups) > 1
+
+
+class Layout(NamedTuple):
+    """Buckets in the order of elimination, and the scope of every table: factors first, then messages.
+
+    Scopes are in reverse order of elimination, so that the next variable to be summed out stands last.
+    """
+
+    buckets: list[Bucket]
+    scopes: list[Scope]
+    sizes: NDArray[np.int64]
+
+    def length(self, scope: Sequence[int]) -> int:
+        """Return the number of entries of a table with this scope."""
+        return math.prod(self.sizes[list(scope)].tolist())
+
+    @property
+    def entries(self) -> float:
+        """Return the number of entries of all mini-buckets."""
+        return float(sum(self.length((*g.scope, b.variable)) for b in self.buckets for g in b.groups))
+
+    @property
+    def bytes(self) -> float:
+        """Return the bytes of all messages."""
+        return 8.0 * sum(self.length(g.scope) for b in self.buckets for g in b.groups)
+
+    @property
+    def is_exact(self) -> bool:
+        """Return whether no bucket is split."""
+        return not any(bucket.is_split for bucket in self.buckets)
+
+
+# -- which variable is next, and how its bucket is split ---------------------------------------
+
+
+def lay_out(form: FactorTables, bits: float) -> Layout:
+    """Choose the order: always the variable with the fewest mini-buckets, then with the smallest scope."""
+    search = _Search(form, bits)
+    for _ in checked(range(form.n_variables), "an order for mini-buckets"):
+        search.eliminate(search.best())
+    rank = np.empty(form.n_variables, dtype=np.int64)
+    rank[[bucket.variable for bucket in search.buckets]] = np.arange(form.n_variables)
+    ranks = rank.tolist()
+
+    def ordered(scope: set[int] | frozenset[int] | Scope) -> Scope:
+        return tuple(sorted(scope, key=lambda v: -ranks[v]))
+
+    for bucket in search.buckets:
+        for group in bucket.groups:
+            group.scope = ordered(group.scope)
+        bucket.links = [(r, s, ordered(shared)) for r, s, shared in _tree(bucket)]
+    return Layout(search.buckets, [ordered(scope) for scope in search.scopes], form.sizes)
+
+
+class _Search:
+    def __init__(self, form: FactorTables, bits: float) -> None:
+        self.most, self.bits_of = bits + 1e-9, np.log2(form.sizes).tolist()
+        start, scope = form.scope_start.tolist(), form.scope.tolist()
+        self.scopes = [frozenset(scope[a:b]) for a, b in pairwise(start)]
+        self.tables_of: list[set[int]] = [set() for _ in range(form.n_variables)]
+        for number, members in enumerate(self.scopes):
+            for v in members:
+                self.tables_of[v].add(number)
+        self.left = set(range(form.n_variables))
+        self.cost = {v: self._cost(v) for v in self.left}
+        self.buckets: list[Bucket] = []
+
+    def _bits(self, scope: set[int] | frozenset[int]) -> float:
+        return float(sum(self.bits_of[v] for v in scope))
+
+    def best(self) -> int:
+        """Return the variable to eliminate next."""
+        return min(self.cost, key=lambda v: (self.cost[v], v))
+
+    def _split(self, v: int) -> list[tuple[set[int], list[int]]]:
+        """Group the tables of a variable, large ones first, each with the first group that has room for it."""
+        groups: list[tuple[set[int], list[int]]] = []
+        for number in sorted(self.tables_of[v], key=lambda k: (-len(self.scopes[k]), k)):
+            scope = self.scopes[number]
+            for union, members in groups:
+                if self._bits(union | scope) <= self.most:
+                    union |= scope
+                    members.append(number)
+                    break
+            else:
+                groups.append((set(scope), [number]))
+        return groups or [({v}, [])]
+
+    def _cost(self, v: int) -> tuple[float, float]:
+        near = {v}.union(*(self.scopes[k] for k in self.tables_of[v]))
+        size = self._bits(near)
+        return (0.0 if size <= self.most else float(len(self._split(v)) - 1), size)
+
+    def eliminate(self, v: int) -> None:
+        """Sum out a variable."""
+        groups, changed = [], set()
+        for union, members in self._split(v):
+            rest = union - {v}
+            for number in members:
+                for u in self.scopes[number]:
+                    self.tables_of[u].discard(number)
+            for u in rest:
+                self.tables_of[u].add(len(self.scopes))
+            groups.append(MiniBucket(members, tuple(rest), len(self.scopes)))
+            self.scopes.append(frozenset(rest))
+            changed |= rest
+        for group in groups:
+            group.weight = 1.0 / len(groups)
+        self.buckets.append(Bucket(v, groups))
+        self.left.discard(v)
+        del self.cost[v]
+        for u in changed:
+            self.cost[u] = self._cost(u)
+
+
+def _tree(bucket: Bucket) -> list[tuple[int, int, frozenset[int]]]:
+    """Return the links of a spanning tree of the mini-buckets that share most, with what each link shares."""
+    scopes = [frozenset((*group.scope, bucket.variable)) for group in bucket.groups]
+    inside, links = {0}, []
+    while len(inside) < len(scopes):
+        pairs = [(r, s) for r in sorted(inside) for s in range(len(scopes)) if s not in inside]
+        r, s = max(pairs, key=lambda pair: len(scopes[pair[0]] & scopes[pair[1]]))
+        links.append((r, s, scopes[r] & scopes[s]))
+        inside.add(s)
+    return links
+
+
+# -- messages ----------------------------------------------------------------------------------
+
+
+class NoState(Exception):
+    """No joint state is allowed."""
+
+
+class MiniBuckets:
+    """The messages of a layout, and the bound that they give.
+
+    Attributes
+    ----------
+    tables : list of arrays
+        Logarithms of factors and messages, each less its largest entry.
+    tops : list of floats
+        These largest entries.
+    log_bound : float
+        log U; the logarithm of the partition function is at most this plus `distortion`.
+    distortion : float
+        Bounds how far the logarithm of any weight is from that of a proposal and messages without rounding.
+    """
+
+    def __init__(self, form: FactorTables, layout: Layout) -> None:
+        self.layout, self.form = layout, form
+        self.tables: list[NDArray[np.float64]] = []
+        self.log_bound = self.distortion = 0.0
+        # By bucket and link: what is added to the first group's product and taken from the second's.
+        self.shifts: dict[tuple[int, int], NDArray[np.float64]] = {}
+        self.tops: list[float] = []
+        self.factors = [self._factor(k) for k in range(form.n_factors)]
+
+    def _factor(self, k: int) -> NDArray[np.float64]:
+        scope, table = self.form.factor(k)
+        axes = [scope.index(v) for v in self.layout.scopes[k]]
+        flat = np.ascontiguousarray(table.transpose(axes)).ravel()
+        top = float(flat.max())
+        if top == -math.inf:
+            raise NoState
+        self.tops.append(top)
+        return frozen(flat - top)
+
+    # -- geometry --
+
+    def _strides(self, scope: Scope, axes: Scope) -> NDArray[np.int64]:
+        """Return the stride of each axis in a table with this scope; 0 for axes outside it."""
+        stride, strides = 1, {}
+        for v in reversed(scope):
+            strides[v] = stride
+            stride *= int(self.layout.sizes[v])
+        return np.array([strides.get(v, 0) for v in axes], dtype=np.int64)
+
+    def _lengths(self, axes: Scope) -> NDArray[np.int64]:
+        return self.layout.sizes[list(axes)]
+
+    def _product(self, b: int, r: int) -> NDArray[np.float64]:
+        """Return the logarithm of the product of the tables of a mini-bucket, with its shifts."""
+        bucket = self.layout.buckets[b]
+        group = bucket.groups[r]
+        axes = (*group.scope, bucket.variable)
+        out, sizes = np.zeros(self.layout.length(axes)), self._lengths(axes)
+        for number in group.tables:
+            loops.add_table(out, sizes, self._strides(self.layout.scopes[number], axes), self.tables[number])
+        for link, (first, second, shared) in enumerate(bucket.links):
+            if r in (first, second) and (b, link) in self.shifts:
+                shift = self.shifts[b, link]
+                shift = shift if r == first else -shift
+                loops.add_table(out, sizes, self._strides(shared, axes), shift)
+        return out
+
+    # -- passes --
+
+    def forward(self, match: bool = False, tight: bool = False) -> float:
+        """Send all messages and return log U; `match` sets the shifts by matching moments on the way."""
+        messages_in_all = len(self.layout.scopes) - len(self.factors)
+        self.tables = self.factors + [np.empty(0)] * messages_in_all
+        self.tops = self.tops[: len(self.factors)] + [0.0] * messages_in_all
+        self.distortion = 0.0
+        for b in checked(range(len(self.layout.buckets)), "the messages of mini-buckets"):
+            bucket = self.layout.buckets[b]
+            states = int(self.layout.sizes[bucket.variable])
+            products = [self._product(b, r) for r in range(len(bucket.groups))]
+            if match and bucket.is_split:
+                self._match_moments(b, products)
+            messages = []
+            for group, product in zip(bucket.groups, products, strict=True):
+                message = np.empty(len(product) // states)
+                loops.log_sums(product, states, group.weight, message)
+                messages.append(message)
+            if tight and bucket.is_split:
+                self._tighten(bucket, products, messages)
+            for group, message in zip(bucket.groups, messages, strict=True):
+                top = float(message.max())
+                if top == -math.inf:
+                    raise NoState
+                self.tops[group.message] = top
+                self.tables[group.message] = message - top
+            self.distortion += self._rounding(b, messages)
+        self.log_bound = math.fsum(self.tops)
+        self.distortion += 8.0 * UNIT * sum(map(abs, self.tops))
+        return self.log_bound
+
+    def _rounding(self, b: int, messages: list[NDArray[np.float64]]) -> float:
+        """Bound the error of log C_v and of the draws of one bucket, and by how much its messages may fail to dominate.
+
+        Sums of logarithms err by a unit of all their sizes for each term; the exponential by 2^-50, the logarithm by
+        2^-49 of itself. Three times: for the messages, for the weight, and for the probabilities of a draw.
+        """
+        bucket = self.layout.buckets[b]
+        numbers = [number for group in bucket.groups for number in group.tables]
+        size = sum(_size(self.tables[number]) for number in numbers) + sum(map(_size, messages))
+        size += sum(2.0 * _size(self.shifts[b, link]) for link in range(len(bucket.links)) if (b, link) in self.shifts)
+        states = int(self.layout.sizes[bucket.variable])
+        terms = len(numbers) + 2 * len(bucket.groups) + 4
+        return 3.0 * UNIT * (terms * size + 64.0 * len(bucket.groups) + 8.0 * states)
+
+    def _match_moments(self, b: int, products: list[NDArray[np.float64]]) -> None:
+        """Shift the products so that linked groups have the same power sums on what they share."""
+        bucket = self.layout.buckets[b]
+        for link, (r, s, shared) in enumerate(bucket.links):
+            sums = [self._log_marginal(bucket, products[k], k, shared) for k in (r, s)]
+            w, u = bucket.groups[r].weight, bucket.groups[s].weight
+            shift = w * u / (w + u) * _difference(sums[1], sums[0])
+            self.shifts[b, link] = shift
+            for k, own in ((r, shift), (s, -shift)):
+                axes = (*bucket.groups[k].scope, bucket.variable)
+                loops.add_table(products[k], self._lengths(axes), self._strides(shared, axes), own)
+
+    def _log_marginal(self, bucket: Bucket, product: NDArray[np.float64], k: int, shared: Scope) -> NDArray[np.float64]:
+        axes, weight = (*bucket.groups[k].scope, bucket.variable), bucket.groups[k].weight
+        out = np.zeros(self.layout.length(shared))
+        top = float(product.max())
+        if top > -math.inf:
+            powers = loops.exponentials(product, top, 1.0 / weight)
+            loops.add_up(powers, self._lengths(axes), self._strides(shared, axes), out)
+        with np.errstate(divide="ignore"):
+            logs: NDArray[np.float64] = np.log(out) + top / weight
+        return logs
+
+    def _tighten(
+        self, bucket: Bucket, products: list[NDArray[np.float64]], messages: list[NDArray[np.float64]]
+    ) -> None:
+        """Lower each message to the largest ratio of the sum to the other messages, if that is cheap and in range."""
+        union: Scope = tuple(dict.fromkeys(v for group in bucket.groups for v in group.scope))
+        largest = max(self.layout.length(group.scope) for group in bucket.groups)
+        if self.layout.length(union) > 2.0**_MORE_BITS * largest:
+            return
+        tops = [float(product.max()) for product in products]
+        spans = [top - _least(product) for top, product in zip(tops, products, strict=True)]
+        if -math.inf in tops or max(spans) > _RANGE / len(products):
+            return
+        states = int(self.layout.sizes[bucket.variable])
+        start = np.cumsum([0, *(len(message) for message in messages)])[:-1]
+        strides = np.array([self._strides(group.scope, union) for group in bucket.groups]).reshape(len(messages), -1)
+        powers = np.concatenate([loops.exponentials(p, top, 1.0) for p, top in zip(products, tops, strict=True)])
+        for r, message in enumerate(messages):
+            with np.errstate(divide="ignore"):
+                inverses = np.concatenate(
+                    [
+                        np.where(m > -np.inf, np.exp(np.minimum(t - m, 700.0)), 0.0)
+                        for m, t in zip(messages, tops, strict=True)
+                    ]
+                )
+                out = np.zeros(len(message))
+                loops.tighten(self._lengths(union), states, strides, start, powers, inverses, r, out)
+                np.minimum(message, np.log(out) + tops[r], out=message)
+
+    def backward(self, step: float) -> dict[tuple[int, int], NDArray[np.float64]]:
+        """Return shifts moved towards equal beliefs of linked groups on what they share.
+
+        The belief of a mini-bucket is the derivative of log U by its product; that of a message is a marginal of the
+        belief of the mini-bucket that received it.
+        """
+        beliefs: dict[int, NDArray[np.float64]] = {}
+        moved = dict(self.shifts)
+        for b in checked(reversed(range(len(self.layout.buckets))), "the beliefs of mini-buckets"):
+            bucket = self.layout.buckets[b]
+            states = int(self.layout.sizes[bucket.variable])
+            own = []
+            for r, group in enumerate(bucket.groups):
+                axes = (*group.scope, bucket.variable)
+                product = self._product(b, r)
+                belief = np.empty(len(product))
+                loops.shares(product, states, group.weight, beliefs.pop(group.message, np.ones(1)), belief)
+                own.append(belief)
+                for number in group.tables:
+                    if number >= len(self.factors):
+                        beliefs[number] = self._marginal(belief, axes, self.layout.scopes[number])
+            for link, (r, s, shared) in enumerate(bucket.links):
+                ends = [self._marginal(own[k], (*bucket.groups[k].scope, bucket.variable), shared) for k in (r, s)]
+                w, u = bucket.groups[r].weight, bucket.groups[s].weight
+                logs = [np.log(np.maximum(end, _LEAST_BELIEF)) for end in ends]
+                change = step * w * u / (w + u) * (logs[1] - logs[0])
+                moved[b, link] = moved.get((b, link), 0.0) + change
+        return moved
+
+    def _marginal(self, belief: NDArray[np.float64], axes: Scope, scope: Scope) -> NDArray[np.float64]:
+        out = np.zeros(self.layout.length(scope))
+        loops.add_up(belief, self._lengths(axes), self._strides(scope, axes), out)
+        return out
+
+
+def make_minibuckets(form: FactorTables, layout: Layout, rounds: int = _ROUNDS) -> MiniBuckets:
+    """Send the messages of a layout, with matched shifts, and tighten them; raise `NoState` if no state is allowed."""
+    made = MiniBuckets(form, layout)
+    best = made.forward(match=True)
+    if layout.is_exact:
+        return made
+    step = _STEP
+    for _ in range(rounds):
+        known = made.shifts
+        made.shifts = made.backward(step)
+        bound = made.forward()
+        if bound < best:
+            best = bound
+        else:
+            made.shifts, step = known, _CUT * step
+            made.forward()
+    made.forward(tight=True)
+    return made
+
+
+def _difference(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """a - b, 0 where either is infinite: these entries are forbidden, or too small to matter."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(a) & np.isfinite(b), a - b, 0.0)
+
+
+def _size(table: NDArray[np.float64]) -> float:
+    return float(np.max(np.abs(table), where=table > -np.inf, initial=0.0))
+
+
+def _least(table: NDArray[np.float64]) -> float:
+    return float(np.min(table, where=table > -np.inf, initial=math.inf))

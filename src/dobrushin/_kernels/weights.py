@@ -1,0 +1,247 @@
+"""Mini-buckets (Dechter and Rish 2003; Liu and Ihler 2011): messages, tries with early abort, betting on weights.
+
+Theory page, "Bounded weights". Tables hold logarithms in C order; -inf forbids. The variable that a bucket sums out is
+the last axis of all its tables, so that its states stand side by side.
+"""
+
+import numpy as np
+
+from dobrushin._kernels.elementary import exponential, logarithm
+from dobrushin._kernels.generator import mix
+from dobrushin._shared.compile import kernel
+
+UNIT = 2.0**-53
+# Exponentials of less are counted as 0.
+LOWEST = -690.0
+
+
+@kernel
+def advance(digit, sizes, strides, at):
+    """Go to the next combination of all axes but the last, in C order; return where it stands in the table."""
+    a = sizes.size - 2
+    while a >= 0:
+        digit[a] += 1
+        at += strides[a]
+        if digit[a] < sizes[a]:
+            break
+        at -= strides[a] * sizes[a]
+        digit[a] = 0
+        a -= 1
+    return at
+
+
+@kernel
+def add_table(out, sizes, strides, table):
+    """out += table, which is repeated along the axes where its stride is 0."""
+    last, step, at = sizes[sizes.size - 1], strides[sizes.size - 1], 0
+    digit = np.zeros(sizes.size, dtype=np.int64)
+    for e in range(0, out.size, last):
+        for k in range(last):
+            out[e + k] += table[at + step * k]
+        at = advance(digit, sizes, strides, at)
+
+
+@kernel
+def add_up(table, sizes, strides, out):
+    """Add every entry of a table of numbers to an entry of a table with fewer axes."""
+    last, step, at = sizes[sizes.size - 1], strides[sizes.size - 1], 0
+    digit = np.zeros(sizes.size, dtype=np.int64)
+    for e in range(0, table.size, last):
+        for k in range(last):
+            out[at + step * k] += table[e + k]
+        at = advance(digit, sizes, strides, at)
+
+
+@kernel
+def exponentials(table, top, scale):
+    """exp((table - top) scale), 0 for what is below e^-690."""
+    out = np.empty(table.size)
+    for e in range(table.size):
+        t = (table[e] - top) * scale
+        out[e] = exponential(t) if t > LOWEST else 0.0
+    return out
+
+
+@kernel
+def log_sums(table, states, weight, out):
+    """out[s] = w log sum_x exp(table[s, x] / w): a Hölder message; the logarithm of a sum for w = 1."""
+    inverse = 1.0 / weight
+    for s in range(out.size):
+        top = table[s * states]
+        for k in range(1, states):
+            top = max(top, table[s * states + k])
+        if top == -np.inf:
+            out[s] = top
+            continue
+        total = 0.0
+        for k in range(states):
+            t = (table[s * states + k] - top) * inverse
+            total += exponential(t) if t > LOWEST else 0.0
+        out[s] = top + weight * logarithm(total)
+
+
+@kernel
+def shares(table, states, weight, belief, out):
+    """out[s, x] = belief[s] exp(table[s, x] / w) / sum_x exp(table[s, x] / w)."""
+    inverse = 1.0 / weight
+    for s in range(belief.size):
+        top = table[s * states]
+        for k in range(1, states):
+            top = max(top, table[s * states + k])
+        total = 0.0
+        for k in range(states):
+            t = (table[s * states + k] - top) * inverse if top > -np.inf else LOWEST
+            value = exponential(t) if t > LOWEST else 0.0
+            out[s * states + k] = value
+            total += value
+        share = belief[s] / total if total > 0.0 else 0.0
+        for k in range(states):
+            out[s * states + k] *= share
+
+
+@kernel
+def tighten(sizes, states, strides, start, products, inverses, which, out):
+    """out[S_r] = max over the rest of S of sum_x prod_s products_s[S_s, x] / prod over s != r of messages_s[S_s].
+
+    Groups stand one after the other: messages of group s from start[s] on, its products from states * start[s] on.
+    `sizes` are those of S, `strides` has a row for each group. Zeros of messages have inverse 0.
+    """
+    groups, axes = strides.shape
+    at = start.copy()
+    digit = np.zeros(axes, dtype=np.int64)
+    total = 1
+    for a in range(axes):
+        total *= sizes[a]
+    for _ in range(total):
+        value = 0.0
+        for k in range(states):
+            product = 1.0
+            for s in range(groups):
+                product *= products[at[s] * states + k]
+            value += product
+        for s in range(groups):
+            if s != which:
+                value *= inverses[at[s]]
+        here = at[which] - start[which]
+        out[here] = max(out[here], value)
+        a = axes - 1
+        while a >= 0:
+            digit[a] += 1
+            for s in range(groups):
+                at[s] += strides[s, a]
+            if digit[a] < sizes[a]:
+                break
+            for s in range(groups):
+                at[s] -= strides[s, a] * sizes[a]
+            digit[a] = 0
+            a -= 1
+
+
+@kernel
+def draw_tries(keys, threshold, steps, reads, pairs, constants, table, asked, x, out):
+    """Draw tries from the proposal, last variable first; out has the logarithm of each weight and the asked states.
+
+    Step t is of variable steps[0, t] with steps[1, t] states. Its bucket is the sum of the reads number steps[2, t] to
+    steps[3, t] - 1; those up to steps[2, t + 1] - 1 are its messages, where it was split, to which constants[t] is
+    added. The variable is drawn if steps[4, t]. Read r begins at reads[0, r], plus stride times state for the pairs
+    from reads[1, r] on. Where the logarithm of the weight falls below `threshold`, the try goes on with the probability
+    that keeps the mean.
+    """
+    log = np.empty(64)
+    for c in range(keys.shape[1]):
+        key, gamma = keys[0, c], keys[1, c]
+        weight = 0.0
+        for t in range(steps.shape[1] - 1):
+            states = steps[1, t]
+            if states > log.size:
+                log = np.empty(states)
+            log[:states] = 0.0
+            for r in range(steps[2, t], steps[3, t]):
+                at = reads[0, r]
+                for p in range(reads[1, r], reads[1, r + 1]):
+                    at += x[pairs[0, p]] * pairs[1, p]
+                for k in range(states):
+                    log[k] += table[at + k]
+            top = log[0]
+            for k in range(1, states):
+                top = max(top, log[k])
+            if top == -np.inf:
+                weight = -np.inf
+                break
+            total = 0.0
+            for k in range(states):
+                difference = log[k] - top
+                log[k] = exponential(difference) if difference > LOWEST else 0.0
+                total += log[k]
+            if steps[3, t] < steps[2, t + 1]:
+                ratio = top + logarithm(total) - constants[t]
+                for r in range(steps[3, t], steps[2, t + 1]):
+                    at = reads[0, r]
+                    for p in range(reads[1, r], reads[1, r + 1]):
+                        at += x[pairs[0, p]] * pairs[1, p]
+                    ratio -= table[at]
+                weight += min(ratio, 0.0)
+                if weight < threshold:
+                    u = np.float64(mix(key + gamma * np.uint64(2 * t + 1)) >> np.uint64(11)) * UNIT
+                    short = weight - threshold
+                    if short < LOWEST or u >= exponential(short):
+                        weight = -np.inf
+                        break
+                    weight = threshold
+            if steps[4, t]:
+                u = np.float64(mix(key + gamma * np.uint64(2 * t)) >> np.uint64(11)) * UNIT * total
+                label, partial = -1, 0.0
+                for k in range(states):
+                    if log[k] > 0.0 and (label < 0 or u >= partial):
+                        label = k
+                    partial += log[k]
+                x[steps[0, t]] = label
+        out[0, c] = weight
+        for i in range(asked.size):
+            out[i + 1, c] = np.float64(x[asked[i]]) if weight > -np.inf else 0.0
+
+
+@kernel
+def wealth(y, z, bets, share, p, sign):
+    """Logarithm of prod_t (1 + sign b_t (y_t - p z_t)), where b_t is at most share / p, or share / (1 - p) for -1."""
+    room = p if sign > 0.0 else 1.0 - p
+    most = share / room if room > 1e-300 else np.inf
+    total, product = 0.0, 1.0
+    for t in range(y.size):
+        product *= 1.0 + sign * min(bets[t], most) * (y[t] - p * z[t])
+        if product > 1e200 or product < 1e-200:
+            total += logarithm(product)
+            product = 1.0
+    return total + logarithm(product)
+
+
+@kernel
+def bet(y, z, aim, sums):
+    """The bets aim sum z / sum (y - m z)^2 by the values before each; sums = (sum z, sum y, sum of squares) so far."""
+    bets = np.empty(y.size)
+    for t in range(y.size):
+        bets[t] = aim * sums[0] / sums[2]
+        difference = y[t] - z[t] * sums[1] / sums[0]
+        sums[0] += z[t]
+        sums[1] += y[t]
+        sums[2] += difference * difference
+    return bets
+
+
+@kernel
+def limit(y, z, bets, share, needed, sign, inside):
+    """The end of the interval of all p whose wealth stays below e^needed: above (sign 1) or below (-1) this p.
+
+    The wealth falls (rises) with p. Bisection begins at `inside`; where that is itself outside, the end that is found
+    is one of a larger interval.
+    """
+    outside = 0.0 if sign > 0.0 else 1.0
+    if wealth(y, z, bets, share, outside, sign) < needed:
+        return outside
+    for _ in range(24):
+        middle = 0.5 * (inside + outside)
+        if wealth(y, z, bets, share, middle, sign) < needed:
+            inside = middle
+        else:
+            outside = middle
+    return outside

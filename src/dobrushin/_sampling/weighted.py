@@ -1,0 +1,205 @@
+"""Independent tries from the proposal of mini-buckets, each with a weight in [0, 1]; completed ones are exact draws.
+
+Theory page, "Bounded weights". The state of a try has probability q(x), and its weight has the mean f(x) / (q(x) U), U
+the bound of the mini-buckets. With the threshold 1 the weight is 0 or 1, and the tries with weight 1 are exact draws
+from f / Z. [trusted]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._exact.minibuckets import Layout, MiniBuckets
+from dobrushin._kernels.weights import draw_tries
+from dobrushin._models.near import Numbering, Region
+from dobrushin._sampling.batches import Job, run_batches
+from dobrushin._sampling.kernel import Batches, Runner, Work
+from dobrushin._scan import Scan
+from dobrushin._shared.arrays import frozen
+from dobrushin._shared.executors import Trouble
+from dobrushin._shared.running import PLAIN, Running, master_key
+
+# Seconds of a step of a try, and of each table that it reads (benchmarks/strong.py).
+_SECONDS_PER_STEP, _SECONDS_PER_READ = 5e-8, 4e-8
+# Seconds that a batch takes at most, about.
+_BATCH_SECONDS = 0.1
+# Words of 16 bits that hold the logarithm of a weight.
+_WORDS = 4
+# One step, which makes a whole try.
+_ONE_STEP = Scan(np.zeros(1, dtype=np.int64))
+
+
+class Steps(NamedTuple):
+    """Arrays of `draw_tries`."""
+
+    steps: NDArray[np.int64]
+    reads: NDArray[np.int64]
+    pairs: NDArray[np.int64]
+    constants: NDArray[np.float64]
+    table: NDArray[np.float64]
+
+
+def needed_variables(layout: Layout, asked: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which variables have to be drawn: the asked ones, those of split buckets, and those they depend on."""
+    needed = np.zeros(len(layout.sizes), dtype=np.bool_)
+    needed[asked] = True
+    for bucket in layout.buckets:
+        if bucket.is_split or needed[bucket.variable]:
+            for group in bucket.groups:
+                needed[list(group.scope)] = True
+    return needed
+
+
+def make_steps(made: MiniBuckets, asked: NDArray[np.int64]) -> tuple[Steps, float]:
+    """Return the steps of a try, last bucket first, and a bound on the error of a uniform number, for all steps."""
+    layout = made.layout
+    needed = needed_variables(layout, asked)
+    steps: list[tuple[int, ...]] = []
+    reads: list[tuple[int, ...]] = []
+    pairs: list[tuple[int, ...]] = []
+    place: dict[int, int] = {}
+    tables: list[NDArray[np.float64]] = []
+    constants: list[float] = []
+    length, error = 0, 0.0
+
+    def read(number: int, variable: int | None) -> None:
+        nonlocal length
+        if number not in place:
+            place[number] = length
+            tables.append(made.tables[number])
+            length += len(tables[-1])
+        reads.append((place[number], len(pairs)))
+        stride = 1
+        for v in reversed(layout.scopes[number]):
+            if v != variable:
+                pairs.append((v, stride))
+            stride *= int(layout.sizes[v])
+
+    for bucket in reversed(layout.buckets):
+        v, first = bucket.variable, len(reads)
+        if not (bucket.is_split or needed[v]):
+            continue
+        for group in bucket.groups:
+            for number in group.tables:
+                read(number, v)
+        middle = len(reads)
+        for group in bucket.groups if bucket.is_split else ():
+            read(group.message, None)
+        constants.append(math.fsum(made.tops[group.message] for group in bucket.groups))
+        states = int(layout.sizes[v])
+        steps.append((v, states, first, middle, int(needed[v])))
+        error += (states + 2) * 2.0**-52
+    steps.append((0, 0, len(reads), len(reads), 0))
+    reads.append((0, len(pairs)))
+    arrays = Steps(
+        _columns(steps, 5), _columns(reads, 2), _columns(pairs, 2), frozen(np.array(constants)),
+        frozen(np.concatenate([np.empty(0), *tables])),
+    )  # fmt: skip
+    return arrays, error
+
+
+def _columns(rows: list[tuple[int, ...]], width: int) -> NDArray[np.int64]:
+    return frozen(np.ascontiguousarray(np.array(rows, dtype=np.int64).reshape(-1, width).T))
+
+
+@dataclass(frozen=True)
+class Tries(Runner):
+    """Runner of tries: `read` gives the weight, as words, and the digits of the asked variables."""
+
+    steps: Steps
+    asked: NDArray[np.int64]  # numbers of the variables to keep
+    n: int
+    threshold: float  # logarithm of the weight below which tries are given up at random
+    error: NDArray[np.float64]
+    region: Region  # the rows that are kept
+    name: ClassVar[str] = "weights"
+    lanes: ClassVar[int] = 1
+    batch: ClassVar[int] = 2**14
+    rate: ClassVar[float] = 1.0 / (_SECONDS_PER_STEP + 5 * _SECONDS_PER_READ)
+
+    @classmethod
+    def make(cls, made: MiniBuckets, asked: NDArray[np.int64], threshold: float) -> Tries:
+        """Return the runner for some asked variables; `threshold` is the logarithm of a weight, 0 for exact draws."""
+        steps, error = make_steps(made, asked)
+        rows, nothing = np.arange(_WORDS + len(asked)), np.empty(0, dtype=np.int64)
+        region = Region(Numbering(len(rows), rows), rows[:1], np.zeros(2, dtype=np.int64), nothing, rows, slice(None))
+        return cls(steps, frozen(asked), len(made.layout.sizes), threshold, frozen(np.array([error])), region)
+
+    @property
+    def drawn(self) -> int:
+        """Number of variables that a completed try draws."""
+        return int(self.steps.steps[4].sum())
+
+    @property
+    def try_seconds(self) -> float:
+        """Seconds that a completed try takes on one core."""
+        return _SECONDS_PER_STEP * self.steps.steps.shape[1] + _SECONDS_PER_READ * self.steps.reads.shape[1] + 1e-6
+
+    @property
+    def dtype(self) -> Any:
+        return np.int16
+
+    def look(self, chains: int) -> int:
+        del chains
+        return 1
+
+    def batches(self, numbers: range, cores: int) -> Batches:
+        most = max(16, min(self.batch, int(_BATCH_SECONDS / self.try_seconds)))
+        return Batches(numbers, max(1, min(most, -(-len(numbers) // (2 * cores)))))
+
+    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.float64]:
+        del master
+        return np.zeros((1 + len(self.asked), len(chains)))
+
+    def load(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+        raise NotImplementedError("tries begin with nothing")
+
+    def run(self, x: NDArray[np.float64], work: Work) -> None:
+        state = np.zeros(self.n, dtype=np.int64)
+        draw_tries(work.keys(1), self.threshold, *self.steps, self.asked, state, x)
+
+    def read(self, x: NDArray[np.float64], rows: NDArray[np.int64], chains: int) -> NDArray[np.int16]:
+        del rows
+        out = np.empty((_WORDS + len(self.asked), chains), dtype=np.int16)
+        out[:_WORDS] = np.ascontiguousarray(x[0])[:, None].view(np.int16).T
+        out[_WORDS:] = x[1:]
+        return out
+
+
+class WeightedDraws(NamedTuple):
+    """Tries with these numbers, or the first of them: those whose weight is not 0.
+
+    Attributes
+    ----------
+    tries : int
+        Number of all tries.
+    weights : array
+    states : array of shape (kept tries, asked variables)
+        Digits.
+    trouble : KeyboardInterrupt, Lost, TimeUp or None
+        What ended the run early.
+    """
+
+    tries: int
+    weights: NDArray[np.float64]
+    states: NDArray[np.int16]
+    trouble: Trouble | None
+
+
+def draw_weighted(
+    runner: Tries, numbers: range, sequence: np.random.SeedSequence, running: Running = PLAIN,
+    call_seed: np.random.SeedSequence | None = None,
+) -> WeightedDraws:  # fmt: skip
+    """Draw the tries with these numbers; a checkpoint keeps `call_seed`, the seed to resume with."""
+    rows = np.arange(_WORDS + len(runner.asked))
+    job = Job(runner, _ONE_STEP, master_key(sequence), rows, np.array([1]), 0)
+    outcome = run_batches(job, numbers, call_seed or sequence, running, "drawing weights")
+    words = outcome.states(job)[0]
+    logs = np.ascontiguousarray(words[:_WORDS].T).view(np.float64)[:, 0]
+    kept = logs > -math.inf
+    return WeightedDraws(outcome.chains, np.exp(logs[kept]), words[_WORDS:, kept].T, outcome.trouble)
