@@ -491,6 +491,7 @@ def test_auto_goes_past_dobrushins_condition(monkeypatch):
     assert (found.bias_bound < 0.1).all()
     assert "set bits" in str(found)
     assert "bounding sets" in found.assumptions[0]
+    monkeypatch.setattr(METHODS["weights"], "in_auto", False)
     with pytest.raises(db.CertificateError, match="coalescence: ") as caught:
         db.estimate(db.Ising.grid(40, 40, couplings=0.6, periodic=True), [0], tolerance=0.05, budget=10**7)
     assert set(caught.value.reasons) == {"dobrushin", "exact", "coalescence"}

@@ -99,7 +99,7 @@ def test_a_family_defined_here_answers_like_one_of_the_library(clock, same):
     assert clock.merge([["dial 0", "dial 1"]]).cardinalities.tolist() == [9, 3, 3, 3, 3]
 
 
-@pytest.mark.parametrize("method", ["auto", "exact", "local", "dobrushin", "coalescence", "uncertified"])
+@pytest.mark.parametrize("method", ["auto", "exact", "local", "dobrushin", "coalescence", "weights", "uncertified"])
 def test_a_family_defined_here_works_through_every_stage(clock, same, method):
     np.testing.assert_array_equal(db.influence(clock).matrix.toarray(), db.influence(same).matrix.toarray())
     scans = [db.shortest_scan(model, ["dial 0"], tolerance=0.2) for model in (clock, same)]
@@ -353,5 +353,5 @@ def test_a_method_is_registered_by_one_line(monkeypatch):
     assert register_method(Independent) is Independent
     from dobrushin._estimate import method
 
-    names = ["dobrushin", "local", "exact", "parts", "coalescence", "uncertified", "independent"]
+    names = ["dobrushin", "local", "exact", "parts", "coalescence", "weights", "uncertified", "independent"]
     assert list(method.METHODS) == names

@@ -69,6 +69,7 @@ def test_an_easy_part_is_not_lost_to_one_that_is_sampled(monkeypatch):
 
 def test_a_part_that_fails_leaves_the_others(monkeypatch):
     monkeypatch.setattr(METHODS["coalescence"], "in_auto", False)
+    monkeypatch.setattr(METHODS["weights"], "in_auto", False)
     model = together(TINY, HARD, CHAIN)
     with pytest.raises(db.CertificateError, match=r"parts: the part of 3 \(900 variables\)") as caught:
         db.estimate(model, "all", tolerance=0.05)

@@ -49,8 +49,9 @@ _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(2015, 12))
 _OWN = (2015,)
 # Tries that are planned are so many times log(2 / error) (1 / (aim E W) + 1 / (aim^2 ESS)), and at most so many more.
 _TRIES, _MORE = 0.6, 8.0
-# The number of tries after which intervals are made, in units of those that are planned.
+# The numbers of tries after which intervals are made, in units of those that are planned, and the least.
 _LOOKS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
+_FEWEST = 64
 # Largest share of the wealth that is bet, and tries that the pilot counts for in the first bets.
 _LARGEST_BET, _PRIOR = 0.9, 100.0
 # Part of the error probability that pays for uniform numbers of 53 bits.
@@ -264,7 +265,9 @@ class _WeightRun(Run):
         self.runner = Tries.make(made, query.positions, math.log(self.threshold))
         most = _PRECISION * (1.0 - query.confidence) / float(self.runner.error[0])
         planned = min(pilot.tries(aim, query.error), float(max(1, method.plan.chains)) * _MORE, most)
-        self.looks = [max(64, int(min(most, look * planned))) for look in _LOOKS]
+        if most < _FEWEST:
+            raise method.refuse("the confidence is so high that the rounding of uniform numbers counts.")
+        self.looks = [max(_FEWEST, int(min(most, look * planned))) for look in _LOOKS]
         self.distortion = math.expm1(made.distortion + query.space.rounding)
         self.weights: list[NDArray[np.float64]] = []
         self.states: list[NDArray[np.int16]] = []

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -72,7 +73,7 @@ class Layout(NamedTuple):
 
     def length(self, scope: Sequence[int]) -> int:
         """Return the number of entries of a table with this scope."""
-        return math.prod(self.sizes[list(scope)].tolist())
+        return math.prod(int(self.sizes[v]) for v in scope)
 
     @property
     def entries(self) -> float:
@@ -209,8 +210,10 @@ class MiniBuckets:
 
     def __init__(self, form: FactorTables, layout: Layout) -> None:
         self.layout, self.form = layout, form
+        self._size_of: list[int] = layout.sizes.tolist()
+        self._walks: dict[tuple[Scope, Scope], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         self.tables: list[NDArray[np.float64]] = []
-        self.log_bound = self.distortion = 0.0
+        self.log_bound = 0.0
         # By bucket and link: what is added to the first group's product and taken from the second's.
         self.shifts: dict[tuple[int, int], NDArray[np.float64]] = {}
         self.tops: list[float] = []
@@ -228,6 +231,29 @@ class MiniBuckets:
 
     # -- geometry --
 
+    def _walk(self, scope: Scope, axes: Scope) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return sizes and strides to walk through a table beside one with these axes; some axes together are one.
+
+        Axes that follow each other in both tables, or are all missing in the first, need one loop only.
+        """
+        if (known := self._walks.get((scope, axes))) is not None:
+            return known
+        strides, stride = {}, 1
+        for v in reversed(scope):
+            strides[v] = stride
+            stride *= self._size_of[v]
+        walk: list[list[int]] = []
+        for v in reversed(axes):
+            size, stride = self._size_of[v], strides.get(v, 0)
+            if walk and stride == (walk[-1][1] * walk[-1][0] if walk[-1][1] else 0):
+                walk[-1][0] *= size
+            else:
+                walk.append([size, stride])
+        both = np.array(walk[::-1], dtype=np.int64).reshape(-1, 2)
+        made = np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1])
+        self._walks[scope, axes] = made
+        return made
+
     def _strides(self, scope: Scope, axes: Scope) -> NDArray[np.int64]:
         """Return the stride of each axis in a table with this scope; 0 for axes outside it."""
         stride, strides = 1, {}
@@ -244,14 +270,14 @@ class MiniBuckets:
         bucket = self.layout.buckets[b]
         group = bucket.groups[r]
         axes = (*group.scope, bucket.variable)
-        out, sizes = np.zeros(self.layout.length(axes)), self._lengths(axes)
+        out = np.zeros(self.layout.length(axes))
         for number in group.tables:
-            loops.add_table(out, sizes, self._strides(self.layout.scopes[number], axes), self.tables[number])
+            loops.add_table(out, *self._walk(self.layout.scopes[number], axes), self.tables[number])
         for link, (first, second, shared) in enumerate(bucket.links):
             if r in (first, second) and (b, link) in self.shifts:
                 shift = self.shifts[b, link]
                 shift = shift if r == first else -shift
-                loops.add_table(out, sizes, self._strides(shared, axes), shift)
+                loops.add_table(out, *self._walk(shared, axes), shift)
         return out
 
     # -- passes --
@@ -261,7 +287,6 @@ class MiniBuckets:
         messages_in_all = len(self.layout.scopes) - len(self.factors)
         self.tables = self.factors + [np.empty(0)] * messages_in_all
         self.tops = self.tops[: len(self.factors)] + [0.0] * messages_in_all
-        self.distortion = 0.0
         for b in checked(range(len(self.layout.buckets)), "the messages of mini-buckets"):
             bucket = self.layout.buckets[b]
             states = int(self.layout.sizes[bucket.variable])
@@ -281,12 +306,17 @@ class MiniBuckets:
                     raise NoState
                 self.tops[group.message] = top
                 self.tables[group.message] = message - top
-            self.distortion += self._rounding(b, messages)
         self.log_bound = math.fsum(self.tops)
-        self.distortion += 8.0 * UNIT * sum(map(abs, self.tops))
         return self.log_bound
 
-    def _rounding(self, b: int, messages: list[NDArray[np.float64]]) -> float:
+    @cached_property
+    def distortion(self) -> float:
+        """Bound what rounding does to the logarithm of a weight: in all buckets, and in the bound itself."""
+        sizes = [_size(table) for table in self.tables]
+        each = sum(self._rounding(b, sizes) for b in range(len(self.layout.buckets)))
+        return each + 8.0 * UNIT * sum(map(abs, self.tops))
+
+    def _rounding(self, b: int, sizes: list[float]) -> float:
         """Bound the error of log C_v and of the draws of one bucket, and by how much its messages may fail to dominate.
 
         Sums of logarithms err by a unit of all their sizes for each term; the exponential by 2^-50, the logarithm by
@@ -294,7 +324,8 @@ class MiniBuckets:
         """
         bucket = self.layout.buckets[b]
         numbers = [number for group in bucket.groups for number in group.tables]
-        size = sum(_size(self.tables[number]) for number in numbers) + sum(map(_size, messages))
+        size = sum(sizes[number] for number in numbers)
+        size += sum(sizes[group.message] + abs(self.tops[group.message]) for group in bucket.groups)
         size += sum(2.0 * _size(self.shifts[b, link]) for link in range(len(bucket.links)) if (b, link) in self.shifts)
         states = int(self.layout.sizes[bucket.variable])
         terms = len(numbers) + 2 * len(bucket.groups) + 4
@@ -310,7 +341,7 @@ class MiniBuckets:
             self.shifts[b, link] = shift
             for k, own in ((r, shift), (s, -shift)):
                 axes = (*bucket.groups[k].scope, bucket.variable)
-                loops.add_table(products[k], self._lengths(axes), self._strides(shared, axes), own)
+                loops.add_table(products[k], *self._walk(shared, axes), own)
 
     def _log_marginal(self, bucket: Bucket, product: NDArray[np.float64], k: int, shared: Scope) -> NDArray[np.float64]:
         axes, weight = (*bucket.groups[k].scope, bucket.variable), bucket.groups[k].weight
@@ -318,7 +349,7 @@ class MiniBuckets:
         top = float(product.max())
         if top > -math.inf:
             powers = loops.exponentials(product, top, 1.0 / weight)
-            loops.add_up(powers, self._lengths(axes), self._strides(shared, axes), out)
+            loops.add_up(powers, *self._walk(shared, axes), out)
         with np.errstate(divide="ignore"):
             logs: NDArray[np.float64] = np.log(out) + top / weight
         return logs
@@ -382,7 +413,7 @@ class MiniBuckets:
 
     def _marginal(self, belief: NDArray[np.float64], axes: Scope, scope: Scope) -> NDArray[np.float64]:
         out = np.zeros(self.layout.length(scope))
-        loops.add_up(belief, self._lengths(axes), self._strides(scope, axes), out)
+        loops.add_up(belief, *self._walk(scope, axes), out)
         return out
 
 

@@ -36,8 +36,13 @@ def add_table(out, sizes, strides, table):
     last, step, at = sizes[sizes.size - 1], strides[sizes.size - 1], 0
     digit = np.zeros(sizes.size, dtype=np.int64)
     for e in range(0, out.size, last):
-        for k in range(last):
-            out[e + k] += table[at + step * k]
+        if step == 1:
+            for k in range(last):
+                out[e + k] += table[at + k]
+        else:
+            value = table[at]
+            for k in range(last):
+                out[e + k] += value if step == 0 else table[at + step * k]
         at = advance(digit, sizes, strides, at)
 
 
@@ -47,8 +52,14 @@ def add_up(table, sizes, strides, out):
     last, step, at = sizes[sizes.size - 1], strides[sizes.size - 1], 0
     digit = np.zeros(sizes.size, dtype=np.int64)
     for e in range(0, table.size, last):
-        for k in range(last):
-            out[at + step * k] += table[e + k]
+        if step == 0:
+            total = 0.0
+            for k in range(last):
+                total += table[e + k]
+            out[at] += total
+        else:
+            for k in range(last):
+                out[at + step * k] += table[e + k]
         at = advance(digit, sizes, strides, at)
 
 

@@ -34,7 +34,7 @@ def estimate(
         str,
         opt.word(
             "METHOD",
-            "auto, exact, local, dobrushin, parts, coalescence or uncertified.",
+            "auto, exact, local, dobrushin, parts, coalescence, weights or uncertified.",
             completion.METHODS,
         ),
     ] = "auto",
