@@ -98,7 +98,8 @@ def test_estimate_without_a_file_runs_the_example():
     code, out, _ = call("estimate", "--seed", 1)
     assert code == 0
     assert "million spins" in out
-    assert "P(0 = 1) = 0.5" in out
+    assert "P(0 = 1 | 1 = 1) = 0.5" in out
+    assert "P(0 = 1 | 1 = 1) = 0.50" not in out  # more than symmetry gives
     assert "for certain; proved, not diagnosed" in out
 
 

@@ -211,7 +211,7 @@ def test_the_report_is_shown_in_its_place(tmp_path):
     page.save(tmp_path / "page.html")
     answer.report(tmp_path / "same.html", model=answer.asked.model, diagnosis=False)
     assert (tmp_path / "page.html").read_text() == (tmp_path / "same.html").read_text() == page.html
-    assert repr(page).startswith(r"Page('P(b = \'yes")
+    assert repr(page).startswith("Page('P(b = no | c = no) = ")
 
 
 # -- a real kernel -----------------------------------------------------------------------------

@@ -346,13 +346,34 @@ def test_headlines_are_plain(network):
     assert db.estimate(network, wet).headline == "P(wet day) = 0.2, exact to 1e-12"
 
 
+def test_headlines_have_the_evidence_and_the_likeliest_state(network):
+    """The state that means yes is shown where there is one; ties go to the last number."""
+    rain = db.estimate(network, "rain", evidence={"grass": "wet"}).headline
+    assert rain.startswith("P(rain = yes | grass = wet) = 0.")
+    assert " given rain = yes, exact" in db.estimate(network, evidence={"rain": "yes"}).headline
+    down = db.Ising({(0, 1): 0.3}, fields={0: -1.0})
+    assert db.estimate(down, 0).headline.startswith("P(0 = -1) = 0.8")
+    assert db.estimate(db.Ising({(0, 1): 0.3}), 0).headline.startswith("P(0 = 1) = 0.5,")
+    levels = db.Potts({(0, 1): 0.5}, states=3, unaries=[[0.0, 2.0, 0.0]] * 2, state_names=("low", "mid", "high"))
+    assert db.estimate(levels, 0).headline.endswith(" (most likely of 3 states)")
+    assert db.estimate(levels, 0).headline.startswith("P(0 = mid) = 0.8")
+    joint = db.estimate(levels, db.Joint(0, 1), evidence={}).headline
+    assert joint.startswith("P(0, 1 = ('mid', 'mid')) = ")
+    flat = db.Potts({(0, 1): 0.5}, states=3)
+    loose = db.estimate(flat, 0, method="dobrushin", tolerance=0.1, seed=1).headline
+    assert "(largest estimate of 3 states)" in loose
+    many = db.Ising({(0, k): 0.1 for k in range(1, 8)})
+    assert "| 1 = 1, 2 = 1, 3 = 1, ...)" in db.estimate(many, 0, evidence=dict.fromkeys(range(1, 6), 1)).headline
+
+
 def test_a_headline_does_not_promise_more_than_the_interval():
     model = db.Ising.grid(30, 30, couplings=0.2)
     for seed in range(5):
         answer = db.estimate(model, [0], method="dobrushin", tolerance=0.03, seed=seed)
         value, off = (float(part) for part in answer.headline.split("= ")[2].split(",")[0].split(" +- "))
-        assert value - off <= answer.lower[1]
-        assert value + off >= answer.upper[1]
+        row = answer.states.index(int(answer.headline.split("= ")[1].split(")")[0]))
+        assert value - off <= answer.lower[row]
+        assert value + off >= answer.upper[row]
     with pytest.raises(AssertionError):  # the check sees an interval that is too narrow
         assert value - off / 2 <= answer.lower[1]
 
@@ -376,7 +397,7 @@ def test_the_command_line_speaks_by_name(path, tmp_path):
     report = tmp_path / "page.html"
     result = command("estimate", path, "--target", "rain", "--evidence", "grass=wet", "--report", report)
     assert result.exit_code == 0
-    assert result.output.startswith("P(rain = yes) = 0.")
+    assert result.output.startswith("P(rain = yes | ")
     page = report.read_text()
     assert "grass = wet" in page
     assert db.read(path).fingerprint in page

@@ -125,7 +125,7 @@ def estimate(
     >>> import dobrushin as db
     >>> million = db.Ising.grid(1000, 1000, couplings=0.2)
     >>> db.estimate(million, targets=[0], evidence={1: 1}, method="dobrushin", seed=1)
-    P(0 = 1) = 0.60... +- 0.0..., with 99% confidence; proved, not diagnosed
+    P(0 = 1 | 1 = 1) = 0.60... +- 0.0..., with 99% confidence; proved, not diagnosed
       target  state  mean  lower  upper  bias bound
            0     -1  0.39...
            0      1  0.60...

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 # Largest number of rows shown; of longer answers the first and the last rows are shown.
 MOST_ROWS = 20
+# Probabilities of two states that differ by no more than rounding.
+_TIE = 1e-12
+# Observed variables that a headline names.
+_MAX_OBSERVED = 3
 _YES = frozenset({"yes", "y", "true", "t", "1", "on", "present", "positive"})
 _NOT_CERTIFIED = "NOT CERTIFIED: the bias is unknown and not included"
 _PLURALS = {"probability": "probabilities", "mean": "means", "quantile": "quantiles"}
@@ -38,14 +42,32 @@ def headline(answer: Estimate) -> str:
     """Return the result and its certainty in one line."""
     if answer.says_nothing:
         return f"Nothing is known within the limits of the call: {_count(answer)}"
-    row = _single_row(answer)
-    what = _count(answer) if row is None else f"{_name(answer, row)} = "
-    if answer.plan.method == "exact":
-        if row is None:
+    given, row = _given(answer), _single_row(answer)
+    if row is None:
+        what = f"{_count(answer)}{f' given {given}' if given else ''}"
+        if answer.plan.method == "exact":
             return f"{what}, exact to {rounded_up(max(float(answer.half_width.max()), 1e-12), 1)}"
-        return what + exact_text(answer.mean[row], answer.lower[row], answer.upper[row])
-    size = f", each within {rounded_up(float(answer.half_width.max()))}" if row is None else _value(answer, row)
-    return f"{what}{size}{_sureness(answer, row is None)}"
+        return f"{what}, each within {rounded_up(float(answer.half_width.max()))}{_sureness(answer, True)}"
+    what = f"{_name(answer, row, given)} = "
+    if answer.plan.method == "exact":
+        return what + exact_text(answer.mean[row], answer.lower[row], answer.upper[row]) + _rank(answer, row)
+    return f"{what}{_value(answer, row)}{_rank(answer, row)}{_sureness(answer, False)}"
+
+
+def _given(answer: Estimate) -> str:
+    """Return the evidence as text, shortened; empty if there is none."""
+    evidence = {} if answer.asked is None else answer.asked.evidence
+    shown = dict(islice(evidence.items(), _MAX_OBSERVED))
+    return given_words(shown) + (", ..." if len(shown) < len(evidence) else "")
+
+
+def _rank(answer: Estimate, row: int) -> str:
+    """Say which of more than two states is reported."""
+    if len(answer) <= 2:
+        return ""
+    others = [k for k in range(len(answer)) if k != row]
+    is_sure = answer.is_certified and bool(answer.lower[row] > answer.upper[others].max())
+    return f" ({'most likely' if is_sure else 'largest estimate'} of {len(answer)} states)"
 
 
 def _sureness(answer: Estimate, several: bool) -> str:
@@ -63,22 +85,34 @@ def _sureness(answer: Estimate, several: bool) -> str:
 
 
 def _single_row(answer: Estimate) -> int | None:
-    """Return the row that the headline reports; None if there are several."""
+    """Return the row that the headline reports; None if there are several targets.
+
+    Of the states of one target it is the one that means yes, else the likeliest.
+    """
+    first, states = answer.targets[0], answer.states
     if len(answer) == 1:
         return 0
-    if len(answer) == 2 and not isinstance(answer.targets[0], Target) and answer.targets[0] == answer.targets[1]:
-        return telling_state(answer.states)
-    return None
+    if any(state is None for state in states) or len(set(states)) < len(states):
+        return None
+    if not all(target is first or (type(target) is type(first) and target == first) for target in answer.targets):
+        return None
+    telling = telling_state(states) if len(states) == 2 else 0
+    if len(states) == 2 and isinstance(states[telling], str) and states[telling].lower() in _YES:
+        return telling
+    likeliest = int(answer.mean.argmax())
+    return telling if answer.mean[likeliest] - answer.mean[telling] <= _TIE else likeliest
 
 
-def _name(answer: Estimate, row: int) -> str:
+def _name(answer: Estimate, row: int, given: str) -> str:
     target, state = answer.targets[row], answer.states[row]
     name = (
         name_of(target)
         if state is None or answer.plan.noun != "probability"
         else f"{name_of(target)} = {printable(state)}"
     )
-    return {"probability": f"P({name})", "mean": f"E({name})"}.get(noun(answer, row), name)
+    condition = f" | {given}" if given else ""
+    plain = f"{name} (given {given})" if given else name
+    return {"probability": f"P({name}{condition})", "mean": f"E({name}{condition})"}.get(noun(answer, row), plain)
 
 
 def _value(answer: Estimate, row: int) -> str:

@@ -53,7 +53,7 @@ def from_networkx(graph: Any) -> Ising | Potts:
     >>> db.from_networkx(graph)
     Ising(n_variables=3, edges=2)
     >>> db.estimate(graph, "wet", evidence={"rain": 1}).headline  # wherever a model is asked for
-    'P(wet = 1) = 0.802183888559, exact to 1e-12'
+    'P(wet = 1 | rain = 1) = 0.802183888559, exact to 1e-12'
     """
     unaries = [data["unary"] for _, data in graph.nodes(data=True) if "unary" in data]
     return Potts(graph, len(unaries[0])) if unaries else Ising(graph)

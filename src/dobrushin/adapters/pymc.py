@@ -95,7 +95,7 @@ def from_pymc(model: Any, *, progress: bool | None = None) -> FactorGraph:
     >>> db.from_pymc(model)  # doctest: +SKIP
     FactorGraph(n_variables=1, factors=1)
     >>> db.estimate(model, "ill").headline  # doctest: +SKIP
-    'P(ill = 1) = 0.153846153846, exact to 1e-12'
+    'P(ill = 0) = 0.846153846154, exact to 1e-12'
     """
     variables = _Variables.of(model)
     with model:

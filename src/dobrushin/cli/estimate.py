@@ -20,7 +20,9 @@ from dobrushin.cli import options as opt
 from dobrushin.cli.output import CERTIFIED, NO_CERTIFICATE, Output, Usage, check_file, table, write_table
 from dobrushin.cli.source import read_evidence, read_model, read_targets, uai_sizes
 
-_EXAMPLE = "the paper's Ising model with a million spins (no file was given); target: one corner"
+# The example of a call without a file: a corner, given a neighbour, so that symmetry does not give the answer.
+_EXAMPLE = "the paper's Ising model with a million spins (no file was given)"
+_EXAMPLE_EVIDENCE: dict[Hashable, Any] = {1: 1}
 
 
 @opt.verb("estimate model.uai --target 3,7 --tolerance 0.01 --evidence 5=1")
@@ -62,6 +64,8 @@ def estimate(
     check_file("--output", output, endings=(".json", ".csv", ".mar"), is_replaced=is_marginals)
     asked = _read_example_or(model, beta)
     given = read_evidence(asked, model, evidence)
+    if model is None and not target and not evidence:
+        given = dict(_EXAMPLE_EVIDENCE)
     targets: Any = read_targets(asked, target, questions=True) or ([0] if model is None else "all")
     if plan:
         return _show_plan(db.plan(asked, targets, evidence=given, **query), out)
