@@ -13,7 +13,7 @@ import time
 import types
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, cast
 
@@ -284,8 +284,8 @@ def _lock(descriptor: int) -> None:
 
 # -- a name for what a result depends on: the same only for the same ---------------------------
 
-Add = Callable[[Any], None]
-Write = Callable[[Any], None]
+# Bytes that are taken as they are, and values that are taken after them.
+Content = tuple[Sequence[Any], Iterable[Any]]
 
 
 def fingerprint(*parts: Any) -> str:
@@ -295,10 +295,15 @@ def fingerprint(*parts: Any) -> str:
 
     def add(part: Any) -> None:
         digest.update(f"\n{type(part).__module__}.{type(part).__qualname__} ".encode())
-        if id(part) not in inside:  # what holds itself is only named there
-            inside.append(id(part))
-            _take(part, add, digest.update)
-            inside.pop()
+        if id(part) in inside:  # what holds itself is only named there
+            return
+        inside.append(id(part))
+        raw, values = _content(part)
+        for piece in raw:
+            digest.update(piece)
+        for value in values:
+            add(value)
+        inside.pop()
 
     for value in parts:
         add(value)
@@ -306,68 +311,42 @@ def fingerprint(*parts: Any) -> str:
 
 
 @functools.singledispatch
-def _take(part: Any, add: Add, write: Write) -> None:
-    if hasattr(part, "__dict__") and (dataclasses.is_dataclass(part) or not isinstance(part, type)):
-        # What objects keep of earlier work is not part of what they are.
-        kept = {f.name for f in dataclasses.fields(part) if not f.compare} if dataclasses.is_dataclass(part) else ()
-        add({k: v for k, v in vars(part).items() if k not in kept and not _is_computed(type(part), k)})
-    else:
-        write(repr(part).encode())
+def _content(part: Any) -> Content:
+    if not hasattr(part, "__dict__") or (isinstance(part, type) and not dataclasses.is_dataclass(part)):
+        return [repr(part).encode()], ()
+    # What objects keep of earlier work is not part of what they are.
+    kept = {f.name for f in dataclasses.fields(part) if not f.compare} if dataclasses.is_dataclass(part) else ()
+    return (), [{k: v for k, v in vars(part).items() if k not in kept and not _is_computed(type(part), k)}]
 
 
-@_take.register
-def _(part: np.ndarray, add: Add, write: Write) -> None:
+@_content.register
+def _(part: np.ndarray) -> Content:
     if part.dtype == object:
-        _take_items(part, add, write)
-    else:
-        write(f"{part.dtype} {part.shape} ".encode())
-        write(np.ascontiguousarray(part).data if part.size else b"")
+        return [f"{len(part)} ".encode()], part
+    return [f"{part.dtype} {part.shape} ".encode(), np.ascontiguousarray(part).data if part.size else b""], ()
 
 
-@_take.register(list)
-@_take.register(tuple)
-def _take_items(part: Any, add: Add, write: Write) -> None:
-    write(f"{len(part)} ".encode())
-    for value in part:
-        add(value)
-
-
-@_take.register(Mapping)
-def _(part: Mapping[Any, Any], add: Add, _: Write) -> None:
-    for name in sorted(part, key=repr):
-        add(name)
-        add(part[name])
-
-
-@_take.register(Set)
-def _(part: Set[Any], add: Add, _: Write) -> None:
-    for value in sorted(part, key=repr):
-        add(value)
-
-
-@_take.register
-def _(part: types.FunctionType, add: Add, write: Write) -> None:
-    write(f"{part.__module__}.{part.__qualname__} ".encode() + part.__code__.co_code)
+@_content.register
+def _(part: types.FunctionType) -> Content:
     held = [cell.cell_contents for cell in part.__closure__ or () if _is_filled(cell)]
     constants = [value for value in part.__code__.co_consts if not isinstance(value, types.CodeType)]
-    add([constants, held, part.__defaults__, part.__kwdefaults__])
+    name = f"{part.__module__}.{part.__qualname__} "
+    return [name.encode(), part.__code__.co_code], [[constants, held, part.__defaults__, part.__kwdefaults__]]
 
 
-@_take.register
-def _(part: types.MethodType, add: Add, _: Write) -> None:
-    add([part.__func__, part.__self__])
-
-
-@_take.register(functools.partial)
-def _(part: Any, add: Add, _: Write) -> None:
-    add([part.func, part.args, part.keywords])
-
-
-@_take.register(sparse.sparray)
-@_take.register(sparse.spmatrix)
-def _(part: Any, add: Add, _: Write) -> None:
+def _sparse_content(part: Any) -> Content:
     rows = part.tocsr()
-    add([part.shape, rows.indptr, rows.indices, rows.data])
+    return (), [[part.shape, rows.indptr, rows.indices, rows.data]]
+
+
+_content.register(sparse.sparray, _sparse_content)
+_content.register(sparse.spmatrix, _sparse_content)
+_content.register(list, lambda part: ([f"{len(part)} ".encode()], part))
+_content.register(tuple, lambda part: ([f"{len(part)} ".encode()], part))
+_content.register(Mapping, lambda part: ((), [x for name in sorted(part, key=repr) for x in (name, part[name])]))
+_content.register(Set, lambda part: ((), sorted(part, key=repr)))
+_content.register(types.MethodType, lambda part: ((), [[part.__func__, part.__self__]]))
+_content.register(functools.partial, lambda part: ((), [[part.func, part.args, part.keywords]]))
 
 
 def _is_computed(kind: type, name: str) -> bool:
