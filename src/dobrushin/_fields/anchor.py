@@ -2,7 +2,7 @@
 
 The start is one fixed point. Distances are measured in units in which none ever exceeds 1: the width of a bounded
 variable, and for the others any vector a >= C a + r, which bounds how far the field is from the start (theory page,
-"The start of a field"). In these units a field is certified like any other model.
+"The start of a field"). In these units the certificate of a field is that of a discrete model.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dobrushin._estimate.query import Query, Space, make_space, workspace
 from dobrushin._estimate.targets import TargetReader
 from dobrushin._fields.influence import conditional_variances
 from dobrushin._fields.model import GaussianField
-from dobrushin._fields.terms import UNIT, FieldTerms, require_all
+from dobrushin._fields.terms import FieldTerms, require_all
 from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.rows import Rows
 from dobrushin._kernels.field_draws import find_modes
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import distinct, frozen, row_entries
+from dobrushin._shared.arrays import UNIT, distinct, frozen, row_entries
 from dobrushin.errors import ArgumentError, CertificateError
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 # The methods for fields, by name, in the order in which "auto" asks them.
 FIELD_METHODS: dict[str, type[Method]] = {}
-# Above this size a region around each target is tried before the whole field is factorised, unless so many targets are
-# means, all of which one factorisation gives, that it is cheaper: one or more for so many variables.
+# Number of variables above which a region around each target is tried before the whole field is factorised; and the
+# number of variables for each mean below which one factorisation, which gives all means, is cheaper nevertheless.
 _WHOLE, _MANY_MEANS = 20_000, 100
 # Systems up to this size are solved directly; larger ones are bounded by their largest row.
 _DIRECT = 60_000
@@ -352,7 +352,7 @@ def supersolve(matrix: Any, fixed: NDArray[np.float64]) -> NDArray[np.float64] |
     rho = float(sums.max(initial=0.0))
     a = None
     if n <= _DIRECT:
-        # With C a little too large, every row has room for the rounding of the solution.
+        # C is taken a little too large: the difference covers the rounding of the solution.
         system = sparse.csc_array(sparse.eye_array(n) - matrix * (1.0 + _ROOM))
         with np.errstate(all="ignore"):
             try:

@@ -27,7 +27,6 @@ from dobrushin._fields.anchor import (
     supersolve,
 )
 from dobrushin._fields.model import GaussianField
-from dobrushin._fields.terms import UNIT
 from dobrushin._influence.known import influence
 from dobrushin._influence.matrix import Influence
 from dobrushin._influence.rows import METHODS, influence_rows
@@ -36,7 +35,7 @@ from dobrushin._models.near import Numbering
 from dobrushin._optimize import ScanResult, greedy_scan, optimize_scan, shortest_scan
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import UNIT, frozen
 from dobrushin._shared.call import version_for
 from dobrushin._shared.compile import in_pieces
 from dobrushin._variation import (
@@ -85,7 +84,7 @@ class FieldVariation(Variation):
 
     @property
     def target_bounds(self) -> NDArray[np.float64]:
-        """The same for the targets only, by increasing position."""
+        """Bounds on the distances of the targets, by increasing position."""
         return self.distances_at(self._objective.positions)
 
     @property
@@ -256,7 +255,7 @@ def float_drift(anchor: Anchor, scan: Scan, objective: Objective) -> Drift:
     return Drift(weighted_sum(objective.weights, delta[objective.positions], 8), 1.001 * chance, delta)
 
 
-# Room for what the search does not know of: the errors of draws.
+# Share of the tolerance that is kept for the errors of draws, which the search does not include.
 _ROOM = 1e-6
 # The sweeps that a diagnosis certifies, and the distance, in conditional standard deviations, that it calls close.
 _SWEEPS, _CLOSE = (10, 100), 0.05
@@ -265,7 +264,7 @@ _SWEEPS, _CLOSE = (10, 100), 0.05
 class FieldInfluence(Influence):
     """The influence of a field: entry (i, j) bounds how far the mean of i moves when j moves by 1.
 
-    It says nothing of where a chain starts, without which distances have no bound: certificates take the field itself.
+    Distances have no bound without the start of a chain, which an influence does not hold: certificates take the field.
     """
 
 
@@ -292,7 +291,7 @@ for _function in (variation, optimize_scan, greedy_scan, shortest_scan):
 
 
 class _Search:
-    """A field as the searches for scans see it."""
+    """A field in the units of its start, as searches for scans take it, with the objective in these units."""
 
     def __init__(self, field: GaussianField, targets: Any, weights: Any) -> None:
         self.space: FieldSpace = space_of(field)
@@ -358,8 +357,8 @@ class FieldDiagnosis(Diagnosis):
     Attributes
     ----------
     dobrushin : dict from sweeps to share
-        After so many systematic sweeps, the share of the variables whose distance from the field is at most 0.05 of
-        the standard deviation that they have given the others.
+        Share of the variables whose distance from the field after this number of systematic sweeps is at most 0.05 of
+        their standard deviation given the others.
     unbounded : int
         Variables without limits on one side or both.
     """

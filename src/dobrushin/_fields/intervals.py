@@ -14,7 +14,8 @@ from dobrushin._estimate.questions import Shortfall, Tally
 from dobrushin._fields.anchor import DrawErrors
 from dobrushin._shared.intervals import BernsteinMean, lower_end, upper_end
 
-# Values are clipped at so many proxies from where their mean can be; what that changes is then below 3e-15 of one.
+# Values are clipped at this number of standard proxies from where their mean can be: their mean then changes by less
+# than 3e-15 of a proxy.
 _CLIP = 8.0
 # Shares of the error probability: of an interval that may stop early, and of one for the number of chains that was
 # planned; the second pair where stopping early is not expected to pay.
@@ -59,7 +60,7 @@ class Clip(NamedTuple):
     def most_chains(self, aim: float, error: float) -> int:
         """The number of chains after which the interval is surely narrow; 0 where none is."""
         left, moved, chains = self.shares[1] * error, 0.0, 0
-        for _ in range(200):  # what is left for the interval falls with their number
+        for _ in range(200):  # the error probability that remains falls with their number
             if left <= 0 or aim <= 0:
                 return 0
             more = 2.0 * chains
@@ -74,14 +75,14 @@ class Clip(NamedTuple):
         return 0
 
     def half_width(self, chains: int, error: float) -> float:
-        """Half the width of the interval from so many chains, a number that was fixed."""
+        """Return half the width of the interval from a number of chains that was fixed."""
         left, moved = self._terms(chains, error)
         if left <= 0:
             return math.inf
         return (math.sqrt(2.0 * self.proxy * math.log(2.0 / left) / chains) + moved) * (1.0 + 1e-9)
 
     def _terms(self, chains: int, error: float) -> tuple[float, float]:
-        """What is left of the error probability, and how far the chains that drift can move the mean.
+        """Return the rest of the error probability, and how far the chains that drift can move the mean.
 
         All but k of the chains are near exact ones, but for a probability that is taken away. One that is not moves the
         mean by span / chains; where values are not clipped there must be none.
@@ -94,7 +95,7 @@ class Clip(NamedTuple):
 
 
 def most_drifted(expected: float, error: float) -> float:
-    """So many or fewer of independent events happen, but for a probability of `error`; `expected` bounds their mean.
+    """Return a number that independent events exceed with probability `error` or less; `expected` bounds their mean.
 
     k + 1 given ones all happen with a probability whose sum over all choices is at most expected^(k+1) / (k+1)!.
     """
@@ -127,7 +128,7 @@ def make_clip(question: Any, states: NDArray[np.float64], distance: float, sigma
 
 
 class TallyTerms(NamedTuple):
-    """What an interval has to keep to: error probability, half-widths to reach, errors of draws, bias, and clipping.
+    """Parameters of an interval: error probability, half-widths to reach, errors of draws, bias, and clipping.
 
     `aim` is the half-width without the bias and the errors of draws, `tolerance` that of the interval.
     """
@@ -178,7 +179,7 @@ def undecidable_share(question: Any, errors: DrawErrors) -> float:
     """Bound the expected share of chains that are too close to an end of the interval of a question to be decided.
 
     A conditional density is at most 1 / integral of exp(-slope d - curvature d^2 / 2) over distances d from its mode on
-    the side of the mode with more room. `pull` bounds the slope without likelihoods, and so e^x times the exposure at a
+    the longer side of the mode. `pull` bounds the slope without likelihoods, and so e^x times the exposure at a
     mode that is not the lower end.
     """
     form, i = question.space.form, int(question.positions[0])

@@ -51,7 +51,7 @@ class GaussianField(Model):
     Notes
     -----
     pi(x) ∝ exp( -x'Px / 2 + linear'x ) on the box. Likelihoods are put on top by `poisson`, `bernoulli` and `normal`,
-    each of which gives a new field. What is known of the field are distances, not probabilities: `influence` bounds how
+    each of which gives a new field. Certificates of fields bound distances, not probabilities: `influence` bounds how
     far the mean of a variable moves when another one moves by 1.
 
     Examples

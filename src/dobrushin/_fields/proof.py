@@ -34,16 +34,17 @@ _PART = 1e-6
 
 
 class PartOfField:
-    """What a claim about a scan rests on: the updated variables, all that bounds their start, and what these touch.
+    """The part of a field that a claim about a scan rests on: the updated variables, their start, and their neighbours.
 
-    How far an unbounded variable is from its start depends on its neighbours; that of a bounded one on its box alone.
+    How far an unbounded variable is from its start depends on its neighbours, which belong to the part too; that of a
+    bounded one depends on its box alone.
     """
 
     def __init__(
         self, field: GaussianField, evidence: Mapping[Hashable, float], scan: Scan, asked: NDArray[np.int64],
         anchor: Anchor, drift: NDArray[np.float64],
     ) -> None:  # fmt: skip
-        """The scan, what is asked, the anchor and the drift are of the field given the evidence."""
+        """The scan, the targets, the anchor and the drift are of the field given the evidence."""
         form = self.form = field._form
         self.field, n = field, form.n_variables
         known = np.array([field.index(label) for label in evidence], dtype=np.int64)
@@ -178,7 +179,7 @@ def _describe(question: Any, part: PartOfField) -> dict[str, Any]:
 
 
 def _numbers(tally: Any) -> list[float]:
-    """What the chains gave for a question."""
+    """Return the outcomes of the chains for a question."""
     if isinstance(tally, PlannedMean):
         return [tally.total / tally.chains]
     if isinstance(tally, EventTally):

@@ -14,8 +14,8 @@ from dobrushin._estimate.questions import Question
 from dobrushin._estimate.targets import Statistic, Target, TargetReader
 from dobrushin._fields.anchor import Anchor
 from dobrushin._fields.intervals import ClippedMean, EventTally, FieldTally, PlannedMean, QuantileTally, TallyTerms
-from dobrushin._fields.terms import UNIT
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import UNIT
 from dobrushin._shared.text import in_full, printable
 from dobrushin._variation import weighted_sum
 from dobrushin.errors import ArgumentError
@@ -158,7 +158,7 @@ class FieldQuestion(Question):
     positions : array
         Of the variables that it looks at.
     slopes : array
-        Lipschitz constants of what is averaged, 1 for events.
+        Lipschitz constants of the averaged function, 1 for events.
     space : FieldSpace
     target : label or Target
     state : str or None

@@ -25,17 +25,17 @@ from dobrushin._estimate.query import Query, Space, make_space
 from dobrushin._estimate.targets import Statistic, Target, TargetReader
 from dobrushin._fields.anchor import REMEDY, supersolve
 from dobrushin._fields.questions import FieldQuestion, FieldReader, Quantile
-from dobrushin._fields.terms import SMALLEST, UNIT, FieldTerms
+from dobrushin._fields.terms import SMALLEST, FieldTerms
 from dobrushin._models.model import Model
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import row_entries
+from dobrushin._shared.arrays import UNIT, row_entries
 from dobrushin._shared.call import bar, public, version_for
 from dobrushin._shared.running import Running
 from dobrushin._shared.text import rounded_up
 from dobrushin.errors import ArgumentError
 
-# Fields up to this size are factorised as a whole, and regions up to it.
+# Largest number of variables of a field, or of a region, that is factorised.
 _LARGEST = 200_000
 _FIRST_RADIUS = 6
 # More than the error of SciPy's normal distribution function.
@@ -73,7 +73,7 @@ class System:
         self.least = self.diagonal - self.diagonal_error * (1.0 + 4 * UNIT)
         scale = sparse.dia_array((1.0 / self.least[None], [0]), shape=shape)
         self.influence = sparse.csr_array(scale @ abs(self.couplings)) * up
-        # How much of what is outside each row sees.
+        # The sum of the influences on each row from outside.
         self.seen = np.bincount(row[~held], np.abs(data[~held]), len(region)) / self.least * (up + UNIT * self.degree)
         self.factors = linalg.splu(self.precision)
         if whole is not None:  # the form is a part of a larger one
@@ -117,7 +117,7 @@ class System:
 
 
 class Outside(NamedTuple):
-    """What bounds a solution outside a region: every |mean|, and every |covariance| times the precision of its site."""
+    """Bounds on a solution outside a region: every |mean|, and every |covariance| times the precision of its site."""
 
     mean: float
     inverse: float

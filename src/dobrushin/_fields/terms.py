@@ -15,7 +15,7 @@ from dobrushin._models.couplings import is_graph
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import FLOAT, WHOLE, CheckedArrays, Form
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import UNIT, frozen
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ LEAST_PRECISION = 1e-100
 # Entries that differ by less, relatively, were meant to be the same.
 _ROUNDED = 1e-9
 _DEFINITE = "positive definite on the variables that are not bounded"
-UNIT = 2.0**-53
 SMALLEST = 2.0**-1074  # the distance of numbers where products underflow
 
 
@@ -323,7 +322,7 @@ def _require_symmetric(matrix: Any, argument: str, requirement: str) -> None:
 
 
 def per_variable(value: Any, labels: Sequence[Hashable], fill: float, argument: str) -> NDArray[np.float64]:
-    """One number for each variable, from a number, an array or a dict from labels; `fill` where there is none."""
+    """Return a number for each variable, from a number, an array or a dict from labels; `fill` for labels left out."""
     n = len(labels)
     if value is None:
         return np.full(n, fill)

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Item = TypeVar("_Item")
-# Seconds that planning may take when a call says nothing about time, and the part of the call's time when it does.
+# Seconds that planning may take in a call without a time limit, and the share of the time limit in other calls.
 PLANNING, PLANNING_SHARE = 30.0, 0.25
 # Seconds by the clock that planning has in any case.
 _SECONDS_MIN_PLANNING = 1.0
-# Parts of a limit: that of stages by the clock, the rest being for what they do after their last look at it; and that
-# of expected work.
+# Shares of a limit: for stages by the clock (the rest is for their work after the last look at it), and for expected
+# work.
 _CLOCK_SHARE, _WORK_SHARE = 0.85, 0.5
 # Items of a loop between looks at the limit.
 _ITEMS_PER_LOOK = 1024
@@ -196,7 +196,7 @@ def guarded(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except SystemError as error:
-            # What reaches compiled code while it is entered or left comes as a SystemError around it.
+            # An interrupt while compiled code is entered or left arrives inside a SystemError.
             reason: BaseException | None = error
             while reason is not None and not isinstance(reason, KeyboardInterrupt | MemoryError):
                 reason = reason.__cause__ or reason.__context__
@@ -337,14 +337,14 @@ class Deadline:
             raise self._late(stage, self.spent, self.limit)
 
     def charge(self, seconds: float, stage: str = "") -> None:
-        """Take so many seconds of expected work from what is left; `LateError` where they are not."""
+        """Take seconds of expected work from the rest; `LateError` where fewer are left."""
         self.check(stage)
         if self.expected + seconds > self.work:
             raise self._late(stage, self.expected + seconds, self.work)
         self._spend(seconds)
 
     def error(self, what: str) -> LateError:
-        """What to raise for something that would need more time than there is."""
+        """Return the error for work that would need more time than is left."""
         return LateError(what, self.spent, self.limit, "seconds or more", self._remedy)
 
     def part(self, share: float, what: str = "A stage of planning") -> Deadline:
@@ -394,9 +394,9 @@ def checked(items: Iterable[_Item], stage: str) -> Iterator[_Item]:
 
 
 def planning_deadline(seconds: float | None, is_saved: bool = False) -> Deadline:
-    """The limit on the planning of a call that may take so many seconds as a whole; None: a call without a limit.
+    """Return the limit on the planning of a call with a time limit in seconds, or None.
 
-    A call that is saved may go on later, with more time: its plan is that of a call without a limit.
+    A call with a checkpoint may resume later, with more time: its plan is that of a call without a limit.
     """
     if is_saved:
         return Deadline(

@@ -65,14 +65,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def seconds() -> float:
-    """Like `time.monotonic`, without the time in which code was compiled."""
+    """Return `time.monotonic` less the time in which code was compiled."""
     now = time.monotonic()
     return now - PAUSES.seconds(now)
 
 
 # -- Ctrl-C ------------------------------------------------------------------------------------
 
-# Presses that are noted: if nobody has looked by then, the next one raises.
+# Presses of Ctrl-C that are noted; the next one raises even if the code has not looked yet.
 _MOST = 2
 
 

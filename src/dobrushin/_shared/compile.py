@@ -51,8 +51,8 @@ event.register("numba:compiler_lock", _Compilation())
 _config: Any = numba.config
 if _config.DISABLE_JIT:
     raise ImportError("dobrushin needs compiled code, and NUMBA_DISABLE_JIT=1 switches compilation off: unset it.")
-# A call of at most so many elementary operations, a tenth of a second or so, may be interpreted; and a kernel for so
-# many seconds in all, some part of what compiling it takes.
+# Elementary operations of a call that may be interpreted (about 0.1 s), and seconds for which one kernel may be
+# interpreted in all (a part of the time that compiling it takes).
 FEW_OPERATIONS = 2**18
 INTERPRETED_SECONDS = 1.0
 # In older versions a number of 64 bits without sign and a whole number of Python add up to a float.
@@ -94,7 +94,7 @@ def _compiled(function: Callable[..., Any], inline: bool) -> Any:
 
 
 def code_for(compiled: Any, operations: float) -> Any:
-    """What to call in the place of a kernel: itself, or its Python where that is sooner done than compiled.
+    """Return a kernel, or its Python function where running that takes less time than compiling the kernel.
 
     That is so as long as there is little work, and code is neither loaded nor kept on disk. The results are the same.
     """
@@ -105,7 +105,7 @@ def code_for(compiled: Any, operations: float) -> Any:
 
 
 def compile_always() -> None:
-    """Interpret nothing from now on: for those who measure or test compiled code, or want it on disk."""
+    """Interpret nothing from now on, to measure or test compiled code, or to have it on disk."""
     global INTERPRETED_SECONDS
     INTERPRETED_SECONDS = 0.0
 
@@ -282,7 +282,7 @@ def in_pieces(
 
 
 def first_piece(kernel: Any, at_once: float = 0.0) -> tuple[Any, int]:
-    """What to call first, and with which allowance: what a small one leaves is worth compiling the kernel for."""
+    """Return the code of the first piece and its allowance: work beyond a small allowance is worth a compilation."""
     code = code_for(kernel, max(FEW_OPERATIONS, at_once))
     return code, PIECE if code is kernel else FEW_OPERATIONS
 

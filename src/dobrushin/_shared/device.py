@@ -1,4 +1,4 @@
-"""The GPU: finding it, compiling for it, and what to say where there is none. CuPy is imported when it is needed."""
+"""The GPU: finding it, compiling for it, and errors without one. CuPy is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def is_available() -> bool:
 
 @functools.cache
 def _answers(process: int) -> bool:
-    """What a process has found; one that was forked from it has to find out for itself."""
+    """Return whether a GPU answers this process; a forked process asks again."""
     del process
     try:
         cupy()
@@ -98,7 +98,7 @@ class Function(NamedTuple):
 
 @functools.cache
 def _module(cp: Any, device: int, package: str, sources: tuple[str, ...], options: tuple[str, ...]) -> Any:
-    del device  # part of the name of what is kept
+    del device  # part of the key of the cache
     folder = resources.files(package)
     code = "\n".join((folder / source).read_text() for source in sources)
     return cp.RawModule(code=code, options=("-std=c++17", *options))
@@ -116,7 +116,7 @@ Waiting = dict[tuple[Function, int], list[_Launch]]  # by function and threads o
 
 
 def launch(function: Function, threads: int, block: int, arguments: tuple[Any, ...], rows: int = 1) -> None:
-    """Run a kernel on at least so many threads, for each of some rows; nothing happens without threads or rows."""
+    """Run a kernel on at least `threads` threads, for each row; do nothing without threads or rows."""
     if not threads or not rows:
         return
     if (waiting := current().launches) is not None:

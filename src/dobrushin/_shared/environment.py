@@ -1,4 +1,4 @@
-"""The release, the log, optional libraries, and files that are replaced as a whole."""
+"""The release, the log, optional libraries, and files that are replaced at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 VERSION = "0.1.0"
 
-# Decisions of the package, for whoever listens: nobody does by default.
+# Decisions of the package; without a handler of the user they go nowhere.
 log = logging.getLogger("dobrushin")
 # A package that has no handler at all prints its warnings.
 log.addHandler(logging.NullHandler())
@@ -33,7 +33,7 @@ def require(module: str, extra: str) -> Any:
 
 
 def replace_file(name: str, data: bytes) -> None:
-    """Replace a file as a whole, or leave what was there; a device or pipe is written to."""
+    """Replace a file at once, or leave the old one; write to a device or pipe."""
     if os.path.exists(name) and not os.path.isfile(name):  # also a directory, and Python's error for it
         with open(name, "wb") as file:
             file.write(data)

@@ -1,4 +1,4 @@
-"""Pieces of work over an executor: what they share travels once, and what goes wrong has a name.
+"""Pieces of work over an executor: the value that they share travels once, and errors have names.
 
 Any `concurrent.futures.Executor` will do. Threads get the shared value itself. Processes of this machine read a large
 one from a file that is written once. Dask is given it as a task of its own, so that it goes once to each worker, and is
@@ -53,7 +53,7 @@ class TimeUp(Exception):
     """The time of the work ended before the work did."""
 
 
-# What can end a run before its time.
+# Events that end a run early.
 Trouble = KeyboardInterrupt | Lost | TimeUp
 _RESUME = "With RunOptions(checkpoint=) the same call could go on from there, with a new executor."
 _RESUME_SAVED = "It is in the checkpoint: the same call with a new executor goes on from there."
@@ -64,7 +64,7 @@ def raise_trouble(
 ) -> None:
     """Raise what ended a run before its time, with the partial result; return where that was the limit in time.
 
-    `done` of `wanted` `what` ("chains") had finished. The `hint` says how to go on, if not with a checkpoint.
+    `done` of `wanted` `what` ("chains") had finished. The `hint` says how to resume, if not with a checkpoint.
     """
     if isinstance(trouble, KeyboardInterrupt):
         raise Interrupted(f"{done} of {wanted} {what} had finished", hint, result=result)
@@ -80,7 +80,7 @@ class Within:
     Attributes
     ----------
     cores : int
-        Plans are made for so many: the same wherever the piece is done.
+        Number of cores that plans are made for, the same wherever the piece is done.
     stopped : threading.Event, optional
         Set when the work is to stop, where the piece shares memory with it.
     """
@@ -169,7 +169,7 @@ class _File(NamedTuple):
 
 @contextmanager
 def share(value: Any, executor: Executor | None) -> Iterator[Any]:
-    """What to hand to `run_pieces` for a value that all pieces need; there `receive` turns it back."""
+    """Yield what pieces are given for a value that all of them need; `receive` turns it back."""
     if (client := _dask_client(executor)) is not None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph")  # once, and not again with each piece
@@ -199,7 +199,7 @@ def share(value: Any, executor: Executor | None) -> Iterator[Any]:
 
 
 def to_bytes(value: Any) -> bytes:
-    """What a process is sent; an error that says so, where it cannot be sent."""
+    """Return the bytes of a value that is sent to a process; `ArgumentError` where it cannot be sent."""
     try:
         return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError) as error:

@@ -98,7 +98,7 @@ def lower_end(successes: ArrayLike, trials: int, error: float, early: bool) -> N
 
 
 def upper_end(successes: ArrayLike, trials: int, error: float, early: bool) -> NDArray[np.float64]:
-    """The same from above."""
+    """Return the upper limit, as `lower_end` the lower one."""
     return 1.0 - lower_end(trials - np.asarray(successes), trials, error, early)
 
 
@@ -134,7 +134,7 @@ class BernsteinMean:
 
     The empirical Bernstein confidence sequence of Waudby-Smith and Ramdas (2024, "Estimating means of bounded random
     variables by betting", section 3.2). Any bets below 1 that depend on earlier values only are sound; these are the
-    ones that reach the half-width `aim` with the fewest values, aim / variance. One may stop whenever one likes.
+    ones that reach the half-width `aim` with the fewest values, aim / variance. A run may stop at any time.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class BernsteinMean:
 
 
 def hoeffding(values: int, error: float) -> float:
-    """Half-width of Hoeffding's interval (1963) for the mean of so many values in [0, 1], a number that was fixed."""
+    """Return the half-width of Hoeffding's interval (1963) for the mean of a fixed number of values in [0, 1]."""
     return math.sqrt(math.log(2.0 / error) / (2.0 * values)) + _OUTWARDS
 
 

@@ -12,16 +12,16 @@ from typing import Any
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, BudgetError
 
-# Part of the free memory that is taken where nobody says how much; and what is taken to be free where nothing is known.
+# Share of the free memory that a call without a limit may take; and the free bytes of systems that do not tell.
 _SHARE, _UNKNOWN = 0.8, 2.0**31
-# Address space of a thread: its stack, a heap of its own, and room to begin. Python waits forever for one without.
+# Address space of a thread: its stack and a heap of its own. Python waits forever for a thread that has less.
 _THREAD = 2.0**26
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {unit + "I": 2 ** (10 * k) for k, unit in enumerate("KMGT", start=1)}
 
 
 def memory_limit(value: Any, argument: str = "memory_limit") -> float:
-    """Bytes that a call may take: what it was given, a number or a text such as "2GiB", or most of what is free."""
+    """Return the bytes that a call may take: a number, a text such as "2GiB", or most of the free memory."""
     if value is None:
         return _SHARE * free_memory()
     if isinstance(value, str):
@@ -45,12 +45,12 @@ def bytes_text(number: float) -> str:
 
 
 def free_memory() -> float:
-    """Bytes that can still be taken: the least of what the machine, the control group and the process allow."""
+    """Return the free bytes: the smallest limit of the machine, the control groups and the process."""
     return max(1.0, min([*_machine(), *_groups(), *_process()], default=_UNKNOWN))
 
 
 def has_room_for_threads(count: int) -> bool:
-    """Whether this process may take the address space that so many threads need to begin."""
+    """Return whether this process may take the address space of `count` more threads."""
     return all(room >= count * _THREAD for room in _process())
 
 
@@ -75,7 +75,7 @@ def _entries(file: Path) -> dict[str, float]:
 
 
 def _groups(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")) -> Iterator[float]:
-    """What is left in the control groups (of version 2 and of version 1) of this process, and in those above them."""
+    """Yield the free bytes of the control groups (versions 1 and 2) of this process, and of those above them."""
     try:
         lines = process.read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a long call shows while it runs. This is the one place that decides whether, where and how.
+"""The progress of long calls. This is the one place that decides whether, where and how it is shown.
 
 What a call does is a `stage`, and a stage whose end is known is a `bar` (`_shared/call`). A call that takes longer than
 half a second shows its stage: in a terminal as a line that is removed at the end, in a notebook as output that stays,
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 # Seconds until something is shown, between two pictures, and at most between two lines of a log.
 _PATIENCE, _PAUSE, _LONGEST = 0.5, 0.25, 60.0
-# What takes less leaves nothing behind in a notebook.
+# Calls of fewer seconds leave no output in a notebook.
 _BRIEF = 1.5
 _WIDTH = 24
 
 
 class Stage:
-    """What is being done: its name and, where the end is known, how much of it is done."""
+    """A stage of a call: its name and, where its end is known, how much of it is done."""
 
     def __init__(self, what: str, total: int | None, unit: str, deadline: Deadline | None = None) -> None:
         self.what, self.total, self._unit, self._deadline = what, total, unit, deadline
         self.done = 0
         self._begin = time.monotonic()
-        self._first = (0, self._begin)  # a run that goes on from a file begins with what was done before
+        self._first = (0, self._begin)  # a run that resumes begins with the steps of the earlier run
 
     def report(self, done: int) -> None:
-        """So many of all are done."""
+        """Set the number of steps that are done."""
         if not self.done:
             self._first = (done, time.monotonic())
         self.done = done

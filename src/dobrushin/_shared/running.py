@@ -28,7 +28,7 @@ from dobrushin.typing import Backend
 # Work that takes longer is not begun unless the call allows it.
 MOST_SECONDS = 3600.0
 BACKENDS = get_args(Backend)
-# Of a SeedSequence that is made from a number alone.
+# Pool size of a SeedSequence that is made from a number alone.
 _POOL = np.random.SeedSequence(0).pool_size
 
 
@@ -153,6 +153,6 @@ def master_key(seed: np.random.SeedSequence) -> NDArray[np.uint64]:
 
 
 def kept_seed(seed: np.random.SeedSequence) -> int | np.random.SeedSequence:
-    """What a result keeps of its seed: a number where that is all there is to it."""
+    """Return the seed as a result keeps it: as a number where that suffices."""
     plain = not seed.spawn_key and seed.pool_size == _POOL and check.is_whole(seed.entropy)
     return int(seed.entropy) if plain else seed  # type: ignore[arg-type]

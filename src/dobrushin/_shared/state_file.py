@@ -41,7 +41,7 @@ SECONDS = 5.0
 _ENDING = ".npy"
 # Words of a SeedSequence; to mix very many would take forever.
 _LARGEST_POOL = 1024
-# What NumPy raises on files that it cannot make sense of.
+# Errors of NumPy on damaged files.
 UNREADABLE = (
     ValueError,
     KeyError,
@@ -76,7 +76,7 @@ def numbered_file(path: Path, number: int) -> Path:
 
 
 def stored_seed(path: Path) -> np.random.SeedSequence | None:
-    """The seed of the run that wrote a file, so that a run without a seed can go on."""
+    """Return the seed of the run that wrote a file, so that a run without a seed can resume."""
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as packed:
             _require_sizes(packed)
@@ -91,7 +91,7 @@ def stored_seed(path: Path) -> np.random.SeedSequence | None:
 def _require_sizes(packed: zipfile.ZipFile) -> None:
     """Fail where members say that they are larger than the file: what is read needs no more memory than it has bytes.
 
-    `numpy.savez` stores arrays as they are; a compressed one is none of ours.
+    `numpy.savez` stores arrays as they are: a compressed array was written by another program.
     """
     members, file = packed.infolist(), cast(Any, packed.fp)
     if any(info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size for info in members):
@@ -121,7 +121,7 @@ def _read_text(packed: zipfile.ZipFile, name: str) -> str:
 
 
 class StateFile:
-    """The state of a run as arrays by name; the file is replaced as a whole, never half written.
+    """The state of a run as arrays by name; the file is replaced at once, never half written.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class StateFile:
             pass
         try:
             return self._read() if self.path.exists() else None
-        except BaseException:  # also Ctrl-C: the same process may go on from the file
+        except BaseException:  # also Ctrl-C: the same process may resume from the file
             self.close()
             raise
 
@@ -200,7 +200,7 @@ class StateFile:
             raise
 
     def save(self, arrays: dict[str, Any]) -> None:
-        """Write again; a run whose file can no longer be written goes on without it."""
+        """Write again; a run whose file can no longer be written continues without it."""
         if self._fails:
             return
         try:
@@ -289,7 +289,7 @@ Content = tuple[Sequence[Any], Iterable[Any]]
 
 
 def fingerprint(*parts: Any) -> str:
-    """Everything that is in a value counts: arrays by their bytes, functions by their code and what they hold."""
+    """Return a hash of all parts of values: arrays by their bytes, functions by their code and their closures."""
     digest = hashlib.blake2b(digest_size=32)
     inside: list[int] = []
 
@@ -314,7 +314,7 @@ def fingerprint(*parts: Any) -> str:
 def _content(part: Any) -> Content:
     if not hasattr(part, "__dict__") or (isinstance(part, type) and not dataclasses.is_dataclass(part)):
         return [repr(part).encode()], ()
-    # What objects keep of earlier work is not part of what they are.
+    # Results that an object caches are not part of its value.
     kept = {f.name for f in dataclasses.fields(part) if not f.compare} if dataclasses.is_dataclass(part) else ()
     return (), [{k: v for k, v in vars(part).items() if k not in kept and not _is_computed(type(part), k)}]
 

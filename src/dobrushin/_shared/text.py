@@ -63,7 +63,7 @@ def rounded_up(value: float, digits: int = 3) -> str:
 
 
 def _rounded(value: float | Decimal, digits: int, way: str) -> str:
-    """Write the decimal of so many digits that is next to a number in this direction, as %g writes numbers."""
+    """Write the next decimal of `digits` digits in a direction, as %g writes numbers."""
     if not math.isfinite(value):
         return f"{value:g}"
     exact = _as_decimal(value)
@@ -78,7 +78,7 @@ def _as_decimal(value: float | Decimal) -> Decimal:
 
 
 def round_decimal(value: float | Decimal, decimals: int, way: str) -> Decimal:
-    """Round a number to so many decimals, in a direction of the module decimal."""
+    """Round a number to `decimals` decimals, in a direction of the module decimal."""
     with localcontext(prec=_EXACT):
         return _as_decimal(value).quantize(Decimal(1).scaleb(-decimals), way) + 0  # no negative zero
 
@@ -155,7 +155,7 @@ _MOST_COMPARED = 20_000
 
 
 def nearest(name: object, known: Iterable[Any], most: int = 3) -> list[Any]:
-    """The known names that are written almost like an unknown one, the nearest first.
+    """Return the known names that are spelt similarly to an unknown one, the nearest first.
 
     Examples
     --------
@@ -170,7 +170,7 @@ def nearest(name: object, known: Iterable[Any], most: int = 3) -> list[Any]:
 
 
 def hint(name: object, known: Iterable[Any]) -> str:
-    """What may have been meant, to be put behind a list of what is known; empty where nothing is near.
+    """Return a suggestion to be put behind a list of known names; empty where no name is near.
 
     Examples
     --------
@@ -254,7 +254,7 @@ def _quoted(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: numbers, text, lists and objects; null for what is no finite number.
+    """A value as JSON has it: numbers, text, lists and objects; null for numbers that are not finite.
 
     Examples
     --------

@@ -245,7 +245,7 @@ def positions(labels: Any, known: Labels, lookup: dict[Hashable, int] | None, ar
 
 
 def expected_labels(known: Labels, label: object = None) -> str:
-    """What labels a model has, in a message: those that are near to the one that was given, or the first."""
+    """Return the requirement of a message about labels, with those nearest to the given one, or the first ones."""
     if are_positions(known):
         return f"labels of the model (0 to {len(known) - 1})"
     if close := nearest(label, known):
