@@ -48,8 +48,8 @@ _SUPPORTS: dict[str, Callable[..., tuple[Any, Any]]] = {
     "HyperGeometric": lambda good, bad, n: (abs(n - bad) / 2 + (n - bad) / 2, (good + n) / 2 - abs(good - n) / 2),
 }
 # Largest table of one term, and most evaluations of one tensor of terms.
-_MOST_ENTRIES = 2**20
-_MOST_CALLS = 10**6
+_MAX_ENTRIES = 2**20
+_MAX_CALLS = 10**6
 # States at which the factor graph is compared with PyMC's own log-probability.
 _COMPARED = 16
 
@@ -293,14 +293,14 @@ def _tables(
         return []
     sizes = variables.sizes
     for scope in scopes:
-        if (entries := math.prod(int(sizes[i]) for i in scope)) > _MOST_ENTRIES:
+        if (entries := math.prod(int(sizes[i]) for i in scope)) > _MAX_ENTRIES:
             got = f"{name!r}, where one depends on {len(scope)} variables with {entries:.3g} states together"
-            requirement = f"a model whose terms have at most {_MOST_ENTRIES:,} states (write larger ones as sums)"
+            requirement = f"a model whose terms have at most {_MAX_ENTRIES:,} states (write larger ones as sums)"
             raise ArgumentError("model", requirement, got=got)
     plan = _settings(scopes, sizes)
-    if len(plan) > _MOST_CALLS:
+    if len(plan) > _MAX_CALLS:
         got = f"{name!r}, which would take {len(plan):,}"
-        raise ArgumentError("model", f"one whose terms take at most {_MOST_CALLS:,} evaluations", got=got)
+        raise ArgumentError("model", f"one whose terms take at most {_MAX_CALLS:,} evaluations", got=got)
     evaluate = compile_terms(inputs, part.tensor)
     try:
         values = np.stack([np.asarray(evaluate(*variables.point(digits))).ravel() for digits in plan])

@@ -21,12 +21,12 @@ from dobrushin._shared.environment import require
 
 Table = NDArray[np.float64]
 Scope = tuple[int, ...]
-# What PyMC's own log-probability of a term may be off by, in units of 2^-53 of its size.
+# Largest error of PyMC's own log-probability of a term, in units of 2^-53 of its size.
 _UNITS = 16.0
 # Interactions below this share of the largest entry are the rounding of sums, and are left out.
 _ROUNDING = 1e-13
 # Largest product of matrices that is written out entry by entry.
-_MOST_PRODUCTS = 10**6
+_MAX_PRODUCTS = 10**6
 # Operations that move entries without changing them, with the inputs that they move (None: all); others say where to.
 _MOVES: dict[str, slice] = {
     "Alloc": slice(0, 1),
@@ -130,7 +130,7 @@ def _split_sum(part: TermPart, shapes: Mapping[Any, tuple[int, ...]], checks: bo
             return [times(count * float(np.prod(numbers)), others[0])]
     if name in ("Dot", "Matmul") and all(len(shapes[variable]) == 2 for variable in inputs):
         rows, columns = shapes[inputs[0]], shapes[inputs[1]][1]
-        if rows[0] * rows[1] * columns <= _MOST_PRODUCTS:
+        if rows[0] * rows[1] * columns <= _MAX_PRODUCTS:
             return [times(1.0, inputs[0][:, :, None] * inputs[1][None, :, :])]
     return None
 
@@ -223,6 +223,7 @@ class Dependence:
         is_whole = dtype is not None and dtype.kind in "biu"
         is_number = is_whole or (_is_array(value) and value.dtype.kind == "f" and bool(np.isfinite(value).all()))
         moves = name in _MOVES
+        moved = range(len(inputs))[_MOVES.get(name, slice(0))]
         is_finite = is_whole or ((moves or name in _KEEPS_FINITE) and all(known.is_finite for known in inputs))
         if all(known.needs is None for known in inputs) or name in ("Shape", "Shape_i"):
             return _Known(value, None, is_number)
@@ -230,8 +231,8 @@ class Dependence:
         needs = None
         if type(node.op).__name__ == "Elemwise":
             needs = _each_entry(inputs, shape, is_product=name == "Mul")
-        elif moves and all(known.needs is None for known in _others(inputs, _MOVES[name])):
-            needs = _moved(node, inputs, _MOVES[name], node.outputs.index(variable), shape)
+        elif moves and all(known.needs is None for k, known in enumerate(inputs) if k not in moved):
+            needs = _moved(node, inputs, moved, node.outputs.index(variable), shape)
         elif name in ("Sum", "All", "Any", "Max", "Prod", "CAReduce") and inputs[0].needs is not None:
             needs = _reduced(inputs[0].needs, node.op.axis, shape)
         elif name in ("Dot", "Matmul") and all(np.ndim(known.value) == 2 for known in inputs):
@@ -242,11 +243,6 @@ class Dependence:
             together = _union(entry for known in inputs if known.needs is not None for entry in known.needs.ravel())
             needs = _filled(shape, together)
         return _Known(value, needs, is_finite)
-
-
-def _others(inputs: list[_Known], moved: slice) -> list[_Known]:
-    chosen = range(len(inputs))[moved]
-    return [known for k, known in enumerate(inputs) if k not in chosen]
 
 
 def _union(sets: Iterable[frozenset[int]]) -> frozenset[int]:
@@ -265,7 +261,7 @@ def _each_entry(inputs: list[_Known], shape: tuple[int, ...], is_product: bool) 
     needs = _filled(shape, _NOTHING)
     for known in inputs:
         if known.needs is not None:
-            needs = _as_array(_ROWS(needs, known.needs))
+            needs = np.asarray(_ROWS(needs, known.needs), dtype=object)
     if is_product and all(known.is_finite for known in inputs):
         for known in inputs:
             if known.needs is None:
@@ -273,20 +269,13 @@ def _each_entry(inputs: list[_Known], shape: tuple[int, ...], is_product: bool) 
     return needs
 
 
-def _as_array(needs: Any) -> NDArray[np.object_]:
-    if isinstance(needs, np.ndarray):
-        return needs
-    return _filled((), needs)
-
-
 def _moved(
-    node: Any, inputs: list[_Known], moved: slice, which: int, shape: tuple[int, ...]
+    node: Any, inputs: list[_Known], moved: range, which: int, shape: tuple[int, ...]
 ) -> NDArray[np.object_] | None:
-    """By moving numbers in the place of entries."""
-    chosen = range(len(inputs))[moved]
+    """Move numbers in the place of entries, and read where each one went."""
     arguments: list[Any] = [known.value for known in inputs]
     sets: list[frozenset[int]] = []
-    for k in chosen:
+    for k in moved:
         size = int(np.size(inputs[k].value))
         numbers = np.arange(len(sets), len(sets) + size)
         arguments[k] = numbers.reshape(np.shape(inputs[k].value))

@@ -23,7 +23,7 @@ from dobrushin.errors import ArgumentError, CertificateError
 __all__ = ["ScheduleCertificate", "certify", "nodes"]
 
 # Sweeps that are looked at for a tolerance.
-_MOST_SWEEPS = 100_000
+_MAX_SWEEPS = 100_000
 # Where the bounds of all targets are below it, later ones are not computed: they are no larger.
 _NEGLIGIBLE = 1e-30
 _ASSUMPTIONS = (
@@ -312,7 +312,7 @@ def _smallest_warmup(after_sweeps: Iterator[NDArray[np.float64]], tolerance: flo
         reached = float(bounds.max())
         if reached <= tolerance:
             return sweeps
-        if sweeps >= _MOST_SWEEPS:
+        if sweeps >= _MAX_SWEEPS:
             break
     reason = f"the bound on the bias comes down to {reached:.3g} only, where {tolerance:g} was asked for."
     remedy = "Ask for fewer targets, or use db.estimate(db.from_thrml(ebm), ...), which knows other ways."

@@ -30,7 +30,7 @@ _ROWS, _EDGES = 2**18, 2**19
 # Number of ranges of variables by which edges are put aside; each range is then sorted in memory.
 _RANGES = 1024
 # So that an edge within a range has a number.
-_MOST_VARIABLES = 2**36
+_MAX_VARIABLES = 2**36
 
 Edges = tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]
 _Rows = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64]]  # sizes of rows, their columns and values
@@ -125,8 +125,8 @@ def build_folder(
     LocalModel(1000 variables, 1000 edges, spins)
     """
     n = check.count(n_variables, "n_variables")
-    if n > _MOST_VARIABLES:
-        raise ArgumentError("n_variables", f"at most {_MOST_VARIABLES}", n)
+    if n > _MAX_VARIABLES:
+        raise ArgumentError("n_variables", f"at most {_MAX_VARIABLES}", n)
     if not isinstance(edges, Iterable):
         hint = "an iterable over chunks of edges (call the function that makes them)"
         raise ArgumentError("edges", hint if callable(edges) else "an iterable over chunks of edges", edges)

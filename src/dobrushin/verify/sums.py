@@ -47,12 +47,14 @@ class Elimination:
         self, factors: Factors, order: list[int], groups: Iterable[tuple[int, ...]]
     ) -> None:
         self.states, self.budget = factors.states, factors.budget
-        self.tables, self.buckets = list[Table](), [list[int]() for _ in order]
+        self.tables = list[Table]()
         self.inputs = dict[int, list[int]]()  # the tables whose product was summed to a table
         self.output = dict[int, int]()  # what a table went into
         self.others = dict[int, list[Table]]()  # what all others say about a table
         self.place = {v: k for k, v in enumerate(order)}
         require(len(self.place) == len(order), "An order of elimination names a variable twice.")
+        self.budget.charge("an order of elimination", 2e-5 * len(order), held=400.0 * len(order))
+        self.buckets = [list[int]() for _ in order]  # tables by the variable that is summed first
         for scope, log in factors.pairs:
             self._put(self._weights(scope, log))
         self.leaves = {group: self._put(self._ones(group)) for group in groups}
