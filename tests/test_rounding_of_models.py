@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import dobrushin as db
 from dobrushin._models.forms import Form, log_table, rounding_of
@@ -273,3 +274,50 @@ def test_tables_in_one_array_have_an_error_each():
     assert log_table(weights, start=np.array([0, 2, 4]))[1] == pytest.approx(apart)
     assert log_table(np.ones(3))[1] == 0.0
     assert rounding_of(np.array([1.0, -2.0]), 1.0) == pytest.approx(3 * 2.0**-53)
+
+
+# -- numbers that are not doubles --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [Fraction(1, 3), Decimal("0.1"), 2**60 + 1, np.int64(2**53 + 1), Fraction(1, 2)])
+def test_the_rounding_of_numbers_to_doubles_is_in_the_error(number):
+    off = abs(Fraction(float(number)) - Fraction(int(number) if isinstance(number, np.integer) else number))
+    models = [db.Ising({(0, 1): number}), db.Potts({(0, 1): number}, states=3), db.SpinMRF({(0, 1): number})]
+    for model in models:
+        assert off <= Fraction(model._error)
+        assert model._error <= (2.0**-52 * float(number) if off else 0.0)
+
+
+def test_the_rounding_of_likelihoods_to_doubles_is_in_the_error():
+    model = db.Ising({(0, 1): 0.5})
+    fractions, doubles = ({0: {-1: third, 1: 1.0}} for third in (Fraction(1, 3), 1 / 3))
+    assert model.condition(fractions)._error > model.condition(doubles)._error + 2.0**-53
+
+
+@pytest.mark.parametrize("number", [2**60 + 1, -(2**53) - 1, np.uint64(2**63 + 1)])
+def test_whole_numbers_that_doubles_do_not_hold_are_refused(number):
+    calls = [
+        lambda: db.FactorGraph([2], [((0,), np.array([number, 0]))]),
+        lambda: db.Ising({(0, 1): 0.5}, fields=np.array([0, number])),
+        lambda: db.Ising.grid(1, 2, couplings=np.array([number])),
+    ]
+    for call in calls:
+        with pytest.raises(db.ArgumentError, match=f"that doubles hold exactly. Got {number} at index"):
+            call()
+    assert db.Ising({(0, 1): 0.5}, fields=np.array([0, 2**60])).fields[1] == 2.0**60
+
+
+def test_sums_of_duplicate_entries_are_in_the_error():
+    rng = np.random.default_rng(8)
+    inexact = 0
+    for _ in range(50):
+        k = rng.integers(1, 5)
+        values = rng.normal(size=k) * 10.0 ** rng.integers(-8, 9, size=k)
+        ends = np.zeros(k, dtype=int), np.ones(k, dtype=int)
+        i, j = np.concatenate(ends), np.concatenate(ends[::-1])
+        model = db.Ising(sparse.coo_array((np.tile(values, 2), (i, j)), shape=(2, 2)))
+        off = abs(sum(map(Fraction, values.tolist())) - Fraction(float(model.couplings[0, 1])))
+        assert off <= Fraction(model._error)
+        assert (model._error > 0.0) == (k > 1)
+        inexact += off > 0
+    assert inexact > 10  # without the error, these bounds would be false

@@ -130,7 +130,8 @@ def read_weights(entries: list[tuple[Any, str, Any]], argument: str) -> tuple[Fl
             weights[k] = np.nan
         if not abs(weights[k]) <= check.LARGEST:
             raise ArgumentError(argument, check.FINITE, value, where)
-        rounded[k] = weights[k] != value  # a fraction, a decimal or a large whole number, say
+        exact = int(value) if check.is_whole(value) else value
+        rounded[k] = float(weights[k]) != exact  # a fraction, a decimal or a large whole number, say
     return weights, float(UNIT * np.abs(weights[rounded]).sum() * 1.001 + 2.0**-1074 * rounded.sum())
 
 

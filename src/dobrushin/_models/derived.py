@@ -64,41 +64,43 @@ def split_evidence(
             state = read_state(model, i, value, "evidence")
             hard[label] = model._called(i)[model._states_at(i).index(state)]
             continue
-        likelihood = _read_likelihood(model, i, value)
+        likelihood, units = _read_likelihood(model, i, value)
         if np.count_nonzero(likelihood) == 1 and not is_asked(model.labels[i]):
             hard[label] = model._called(i)[int(np.argmax(likelihood))]
             continue
         soft[model.labels[i]] = dict(zip(model._called(i), likelihood.tolist(), strict=True))
-        logs, rounding = _log_ratios(likelihood)
+        logs, rounding = _log_ratios(likelihood, units)
         factors.append((i, logs))
         error += rounding
     return SplitEvidence(_weigh(model, factors, error) if factors else model, hard, soft)
 
 
-def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any]) -> Floats:
-    """Read one likelihood for each state of a variable, by its name or number."""
-    states, where = model._states_at(i), f"label {model.labels[i]!r}"
+def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any]) -> tuple[Floats, float]:
+    """Read a likelihood for each state of a variable, by name or number, and bound their error in units of 2^-53."""
+    units, states, where = 0.0, model._states_at(i), f"label {model.labels[i]!r}"
     likelihood = np.full(len(states), np.nan)
     for state, number in value.items():
         k = states.index(read_state(model, i, state, "evidence"))
         if not check.is_real(number) or not 0 <= number <= sys.float_info.max:
             raise ArgumentError("evidence", "likelihoods that are non-negative and finite", number, where)
         likelihood[k] = float(number)
+        if float(number) != (int(number) if check.is_whole(number) else number):  # a fraction, say
+            units = 1.0
     if np.isnan(likelihood).any() or len(value) != len(states):
         requirement = f"a likelihood for each state; {expected_states(model, i, None)}"
         raise ArgumentError("evidence", requirement, got=f"{len(value)} of {len(states)}", where=where)
     if not likelihood.any():
         raise ArgumentError("evidence", "a positive likelihood for some state", dict(value), where)
-    return likelihood
+    return likelihood, units
 
 
-def _log_ratios(likelihood: Floats) -> tuple[Floats, float]:
+def _log_ratios(likelihood: Floats, units: float) -> tuple[Floats, float]:
     """Return the logarithms of likelihoods over the largest one, and a bound on their error."""
     ratio = likelihood / likelihood.max()
     is_lost = (likelihood > 0) & (ratio < _SMALLEST_RATIO)
-    logs, error = log_table(np.where(is_lost, 1.0, ratio), units=1.0)
+    logs, error = log_table(np.where(is_lost, 1.0, ratio), units=1.0 + 2.0 * units)
     if is_lost.any():
-        own, rounding = log_table(likelihood)
+        own, rounding = log_table(likelihood, units)
         logs[is_lost] = (own - own.max())[is_lost]
         error += 3.0 * rounding
     return logs, error

@@ -380,7 +380,7 @@ class Lookup:
             lead = array.shape[: array.ndim - len(self._row)]
             size = int(np.prod(lead))
             own = (numbers >= first) & (numbers < first + size)
-            values[own] = array[np.unravel_index(numbers[own] - first, lead)]
+            values[own] = check.real_array(array[np.unravel_index(numbers[own] - first, lead)], self.argument)
             first += size
         return values
 
@@ -399,5 +399,5 @@ class Lookup:
         elif values.shape != shape:
             requirement, got = f"a function that returns an array of shape {shape}", f"shape {values.shape}"
         else:
-            return values.astype(np.float64)
+            return check.real_array(values, self.argument)
         raise ArgumentError(self.argument, requirement, got=got, where=where)

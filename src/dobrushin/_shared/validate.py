@@ -33,9 +33,16 @@ def real_array(value: ArrayLike, argument: str) -> NDArray[np.float64]:
         array = np.asarray(value)
         if array.dtype == object or array.dtype.kind not in "biuf":
             raise TypeError
-        return array.astype(np.float64, copy=False)
+        doubles = array.astype(np.float64, copy=False)
     except (TypeError, ValueError):
         raise ArgumentError(argument, "an array of real numbers", value) from None
+    if array.dtype.itemsize >= 8 and array.dtype != np.float64:  # whole numbers over 2**53, and long doubles
+        rounded = np.array(np.isfinite(doubles) & ((array > doubles) | (array < doubles)))
+        if array.dtype.kind in "iu":  # NumPy compares these after rounding
+            large = np.abs(doubles) >= 2.0**53
+            rounded[large] = [int(x) != int(float(x)) for x in array[large].tolist()]
+        all_entries(~rounded, array, argument, "numbers that doubles hold exactly")
+    return doubles
 
 
 def sparse_matrix(value: Any, argument: str) -> Any:
