@@ -92,7 +92,7 @@ def test_a_file_is_read_once_as_long_as_it_does_not_change(tmp_path):
     for k in range(20):
         db.write(MODEL, tmp_path / f"{k}.npz")
         as_model(tmp_path / f"{k}.npz")
-    assert len(sources._files) <= sources._MAX_FILES
+    assert len(sources._MEMORY.values(sources._FILES)) <= sources._FILES.max_values
 
 
 def test_folders_are_opened(tmp_path):

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from dobrushin._exact.arithmetic import NoAllowedState
 from dobrushin._models import FactorGraph, Model
 from dobrushin._models.sources import as_model
+from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Bools, Floats
 from dobrushin._shared.call import public
@@ -257,11 +258,11 @@ def _local_conditional(graph: FactorGraph, i: int, blanket: list[int]) -> tuple[
 
 def _read_scan(scan: Any, n: int) -> Iterator[dict[int, float]]:
     """Return for each step the variables that it may update, with their probabilities."""
-    if getattr(scan, "is_random", False):
+    if isinstance(scan, Scan) and scan.is_random:
         scan._check_fits(n)
         rows = (scan.step_probabilities(t, n) for t in range(len(scan)))
         return ({int(i): float(row[i]) for i in np.flatnonzero(row)} for row in rows)
-    order = np.asarray(getattr(scan, "order", scan))
+    order = np.asarray(scan.order if isinstance(scan, Scan) else scan)
     if order.ndim != 1 or (order.size and order.dtype.kind not in "iu"):
         raise ArgumentError("scan", "a Scan, a ScanResult or a sequence of positions", scan)
     check.all_entries((order >= 0) & (order < n), order, "scan", f"of positions from 0 to {n - 1}")

@@ -41,9 +41,8 @@ class KnownInfluence:
         self._cap = np.zeros(self.n_variables)
         self._entries = 0
         self._all: Rows | None = None  # every row, once they were all asked for
-        self._columns = np.zeros(64, dtype=np.int32 if self.n_variables < 2**31 else np.int64)
-        self._values = np.zeros(64)
-        self._theorem = np.zeros(64, dtype=np.uint8)
+        index = np.int32 if self.n_variables < 2**31 else np.int64
+        self._parts: list[Array] = [np.zeros(64, dtype) for dtype in (index, np.float64, np.uint8)]  # as in `Rows`
 
     @property
     def _error(self) -> float:
@@ -70,8 +69,8 @@ class KnownInfluence:
                 if len(rest) == len(positions):
                     return computed
         start, entry = row_entries(self._begin[positions] - 1, self._size[positions].astype(np.int64))
-        parts = (self._columns[entry], self._values[entry], self._theorem[entry], self._cap[positions])
-        return Rows(frozen(start), *(frozen(part) for part in parts))
+        columns, values, theorem = (frozen(part[entry]) for part in self._parts)
+        return Rows(frozen(start), columns, values, theorem, frozen(self._cap[positions]))
 
     @property
     def links(self) -> tuple[Array, Array] | None:
@@ -81,12 +80,10 @@ class KnownInfluence:
 
     def _store(self, positions: Ints, rows: Rows) -> None:
         total = self._entries + len(rows.columns)
-        for name, part in (("_columns", rows.columns), ("_values", rows.values), ("_theorem", rows.theorem)):
-            array = getattr(self, name)
-            if total > len(array):
-                array = np.resize(array, 2 * total)
-                setattr(self, name, array)
-            array[self._entries : total] = part
+        for k, part in enumerate((rows.columns, rows.values, rows.theorem)):
+            if total > len(self._parts[k]):
+                self._parts[k] = np.resize(self._parts[k], 2 * total)
+            self._parts[k][self._entries : total] = part
         self._size[positions] = np.diff(rows.start)
         self._cap[positions] = rows.cap
         first = 1 + self._entries + rows.start[:-1]
@@ -103,7 +100,7 @@ class KnownInfluence:
         same &= (self._before._begin[old] > 0) | (self._before._all is not None)
         if same.any():
             rows = self._before.rows(old[same])
-            columns = self._kept.own(rows.columns).astype(self._columns.dtype)
+            columns = self._kept.own(rows.columns).astype(self._parts[0].dtype)
             self._store(positions[same], rows._replace(columns=columns))
 
     @cached_property

@@ -14,7 +14,7 @@ from scipy.sparse import linalg
 from dobrushin._influence.rows import THEOREMS, Rows
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import Floats, Ints, frozen, prefix_sums, row_entries
+from dobrushin._shared.arrays import Floats, Ints, frozen, prefix_sums
 from dobrushin._shared.call import public, watch
 from dobrushin._shared.text import card, counted
 from dobrushin.errors import ArgumentError
@@ -146,13 +146,10 @@ class Influence:
         if self._computed is not None and not (known := np.isin(positions, self._computed)).all():
             label = self._labels[int(positions[int(np.argmin(known))])]
             raise ArgumentError("rows", "None, or include every variable that is updated", label)
-        if len(positions) == self.n_variables:
-            start = self._matrix.indptr.astype(np.int64)
-            return Rows(start, self._matrix.indices, self._matrix.data, self._theorem, self._cap)
-        first = self._matrix.indptr[positions].astype(np.int64)
-        start, entry = row_entries(first, self._matrix.indptr[positions + 1] - first)
-        indices, data, theorem = self._matrix.indices[entry], self._matrix.data[entry], self._theorem[entry]
-        return Rows(start, indices, data, theorem, self._cap[positions])
+        matrix = self._matrix
+        rows = Rows(matrix.indptr, matrix.indices, matrix.data, self._theorem, self._cap)
+        is_whole = len(positions) == self.n_variables
+        return rows._replace(start=matrix.indptr.astype(np.int64)) if is_whole else rows.take(positions)
 
     # -- norms and spectral radius -----------------------------------------------------------
 

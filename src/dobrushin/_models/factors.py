@@ -251,11 +251,8 @@ class FactorTables(ScopedForm):
 
         def join(which: int, dtype: Any) -> tuple[Ints, Array]:
             parts = [block[which] for block in blocks]
-            start, at = np.zeros(1 + sum(len(part) for part in parts), dtype=np.int64), 0
-            for rows, size in (part.shape for part in parts):
-                ends = np.arange(start[at], start[at] + size * rows + 1, size) if size else start[at]
-                start[at : at + rows + 1] = ends
-                at += rows
+            widths = np.array([part.shape[1] for part in parts], dtype=np.int64)
+            start = prefix_sums(np.repeat(widths, [len(part) for part in parts]))
             flat = [part.ravel() for part in parts]
             return start, np.concatenate([*flat, np.empty(0, dtype=dtype)], dtype=dtype, casting="unsafe")
 

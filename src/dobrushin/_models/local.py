@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from dobrushin._models.couplings import couplings_of_part, symmetric
 from dobrushin._models.forms import Form, PartSource
@@ -150,42 +149,27 @@ class LazyPairs(PartSource):
         row = np.repeat(own, np.diff(rows.start))
         column = np.minimum(np.searchsorted(inside, rows.columns), len(inside) - 1)
         self.check_couplings(inside[row], rows)
-        if not _is_symmetric(row, column, rows.values, inner):
-            self._refuse_asymmetric(row, column, rows.values, inside, inner)
+        self._require_symmetric(row, column, rows.values, inside, inner)
         matrix, potentials = couplings_of_part(row, column, rows.values, inner), self.potentials_of(inside)
         return SpinPairs(matrix, potentials) if self.spins else LabelPairs(matrix, int(self.sizes), potentials)
 
-    def _refuse_asymmetric(self, row: Ints, column: Ints, values: Floats, inside: Ints, inner: Bools) -> None:
-        """Name the edge that is given twice, or whose ends have different couplings though both were asked."""
-        order = np.lexsort((column, row))
-        row, column, values = row[order], column[order], values[order]
-        double = (column[1:] == column[:-1]) & (row[1:] == row[:-1])
-        if double.any():
-            k = int(np.argmax(double))
-            edge = (int(inside[row[k]]), int(inside[column[k]]))
-            raise self._fault("neighbor", "there once", edge[1], f"variable {edge[0]}")
-        both = inner[column]
-        shape = (len(inside), len(inside))
-        known = sparse.csr_array(sparse.coo_array((values[both], (row[both], column[both])), shape))
-        gap = sparse.coo_array(known - known.T)
-        wrong = np.flatnonzero(gap.data)
-        if len(wrong):
-            i, j = (int(part[wrong[0]]) for part in gap.coords)
-            requirement = f"the same from both ends of an edge ({float(known[j, i])!r} from the other one)"
-            edge = (int(inside[i]), int(inside[j]))
-            raise self._fault("coupling", requirement, float(known[i, j]), f"edge {edge}")
-
-
-def _is_symmetric(row: Ints, column: Ints, values: Floats, inner: Bools) -> bool:
-    """Return whether every entry is there once, and entries between inner variables are the same from both ends."""
-    n = len(inner)
-    forth = row * n + column
-    if (np.diff(np.sort(forth)) == 0).any():
-        return False
-    both = inner[column] & (values != 0)
-    forth, back, values = forth[both], column[both] * n + row[both], values[both]
-    first, second = np.argsort(forth), np.argsort(back)
-    return np.array_equal(forth[first], back[second]) and np.array_equal(values[first], values[second])
+    def _require_symmetric(self, row: Ints, column: Ints, values: Floats, inside: Ints, inner: Bools) -> None:
+        """Fail at an edge that is given twice, or whose ends have different couplings though both were asked."""
+        n = len(inner)
+        order = np.argsort(row * n + column)
+        code = (row * n + column)[order]
+        if (double := np.flatnonzero(code[1:] == code[:-1])).size:
+            i, j = (int(inside[ends[order[double[0]]]]) for ends in (row, column))
+            raise self._fault("neighbor", "there once", j, f"variable {i}")
+        both = np.flatnonzero(inner[column])
+        back = column[both] * n + row[both]
+        place = np.minimum(np.searchsorted(code, back), len(code) - 1)
+        other = np.where(code[place] == back, values[order][place], 0.0)
+        if (wrong := np.flatnonzero(values[both] != other)).size:
+            k = wrong[0]
+            edge = (int(inside[row[both[k]]]), int(inside[column[both[k]]]))
+            requirement = f"the same from both ends of an edge ({float(other[k])!r} from the other one)"
+            raise self._fault("coupling", requirement, float(values[both[k]]), f"edge {edge}")
 
 
 class GridPairs(LazyPairs):

@@ -10,7 +10,7 @@ import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, singledispatch
+from functools import cached_property
 from threading import RLock
 from typing import Any, Generic, TypeVar, cast
 
@@ -20,33 +20,17 @@ from scipy import sparse
 T = TypeVar("T")
 
 
-@singledispatch
 def held_bytes(value: Any) -> int:
     """Return about how many bytes the arrays of a value take: of a dataclass, those of its fields."""
-    if not dataclasses.is_dataclass(value):
-        return 0
-    return sum(held_bytes(part) for part in vars(value).values())
-
-
-@held_bytes.register(np.ndarray)
-def _(value: Any) -> int:
-    return int(value.nbytes)
-
-
-@held_bytes.register(sparse.csr_array)
-def _(value: Any) -> int:
-    return int(value.data.nbytes + value.indices.nbytes + value.indptr.nbytes)
-
-
-@held_bytes.register(tuple)
-@held_bytes.register(list)
-def _(value: Any) -> int:
-    return 8 * len(value) + sum(held_bytes(part) for part in value)
-
-
-@held_bytes.register(Mapping)
-def _(value: Any) -> int:
-    return sum(held_bytes(part) for part in value.values())
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    if isinstance(value, sparse.csr_array):
+        return int(value.data.nbytes + value.indices.nbytes + value.indptr.nbytes)
+    if isinstance(value, tuple | list):
+        return 8 * len(value) + sum(map(held_bytes, value))
+    if dataclasses.is_dataclass(value):
+        value = vars(value)
+    return sum(map(held_bytes, value.values())) if isinstance(value, Mapping) else 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,12 +7,11 @@ and `adapters` register their readers in `dobrushin._shared.environment`, and lo
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Lock
 from typing import Any
 
+from dobrushin._models.memory import Memory, Slot
 from dobrushin._models.model import Model
 from dobrushin._shared.environment import PATHS, READERS
 from dobrushin._shared.text import nearest
@@ -20,9 +19,8 @@ from dobrushin.errors import ArgumentError
 
 _REQUIREMENT = "a model, the path of a file, or a model of dimod, pgmpy, pyAgrum, networkx, PyMC or thrml"
 # The models of the files that were read last, by path, time of the last change and size.
-_MAX_FILES = 8
-_files: OrderedDict[tuple[str, int, int], Model] = OrderedDict()
-_LOCK = Lock()
+_FILES: Slot[Model] = Slot("files", max_values=8)
+_MEMORY = Memory()
 
 
 def as_model(value: Any, argument: str = "model", requirement: str = _REQUIREMENT) -> Model:
@@ -73,13 +71,4 @@ def _read_path(path: str) -> Model:
         return model
     about = os.stat(path)
     key = (os.path.realpath(path), about.st_mtime_ns, about.st_size)
-    with _LOCK:
-        if key in _files:
-            _files.move_to_end(key)
-            return _files[key]
-    model = READERS[PATHS](path)
-    with _LOCK:
-        _files[key] = model
-        while len(_files) > _MAX_FILES:
-            _files.popitem(last=False)
-    return model
+    return _MEMORY.get(_FILES, lambda: READERS[PATHS](path), key)
