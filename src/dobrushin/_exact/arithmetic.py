@@ -258,7 +258,7 @@ class _Tables(ABC):
         self.units = np.zeros(count)
         self.absolute = np.zeros(count)
         self.least = np.zeros(count)
-        # An entry of a log-table less the top is rounded once, which costs exp so many units.
+        # An entry of a log-table less the top is rounded once, which makes exp this many units wrong.
         self.units[: program.n_factors] = _EXP + np.minimum(shifts.spans, longest)
         self.bounds = (self.exponent, self.units, self.absolute, self.least)
 

@@ -17,7 +17,7 @@ _BLOCK = 256
 _MOST_AXES = 64
 # Products that one launch makes: about a tenth of a second.
 _PIECE = 2**33
-# A table of fewer entries is made in parts, so that so many threads have something to do; no part has fewer terms.
+# A table of fewer than `_THREADS` entries is made in up to `_MOST_PARTS` parts, each of `_LEAST_TERMS` terms or more.
 _THREADS, _LEAST_TERMS, _MOST_PARTS = 2**18, 64, 2**15
 # Parts that a thread adds up.
 _FEW_PARTS = 256

@@ -43,7 +43,7 @@ from dobrushin.errors import BudgetError
 
 # Time of a step by itself, and for each combination of states.
 _SECONDS_PER_STEP, _SECONDS_PER_ENTRY = 5e-5, 1.2e-9
-# The same on the GPU (benchmarks/gpu_sums.py), and the entries from which on it is used.
+# Seconds on the GPU, measured by benchmarks/gpu_sums.py, and the entries from which on it is used.
 _SECONDS_PER_LAUNCH, _SECONDS_PER_PRODUCT, _ENTRIES_FOR_DEVICE = 4e-4, 6e-11, 2**28
 # Programs whose factors have at most this number of variables in all are kept.
 _VARIABLES_OF_KEPT_PROGRAM = 2048

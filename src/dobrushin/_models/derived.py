@@ -197,7 +197,7 @@ def _read_groups(model: Model, groups: Iterable[Iterable[Hashable]]) -> list[Int
 
 
 class Summed(NamedTuple):
-    """What remains after summation, and the sums.
+    """Masks of the variables and factors that remain after summation, and the sums.
 
     Attributes
     ----------

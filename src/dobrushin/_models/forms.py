@@ -341,7 +341,7 @@ def own_numbers(inside: Ints, positions: Array) -> Array:
 
 
 def require_variables(n: int, argument: str) -> int:
-    """Return the number of variables; fail if there are none."""
+    """Return the number of variables; fail if it is 0."""
     if n < 1:
         raise ArgumentError(argument, "a model of at least one variable", 0)
     return n
