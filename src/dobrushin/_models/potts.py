@@ -29,6 +29,8 @@ from dobrushin.errors import ArgumentError
 if TYPE_CHECKING:
     from dobrushin._models.local import LocalModel
 
+# Tables of fewer bytes are made without a look at the free memory, which takes longer than the tables.
+_NEGLIGIBLE_BYTES = 2**20
 _MANY_STATES = "Fix some variables with evidence, or use a model of fewer states."
 
 
@@ -185,8 +187,9 @@ class LabelPairs(CoupledForm):
         return self.unaries[positions].argmax(axis=1)
 
     def tables(self) -> FactorTables:
-        # Two copies at a time, of each edge once.
-        require_memory("A table for each pair", 8.0 * self.couplings.nnz * self.states**2, _MANY_STATES)
+        needed = 8.0 * self.couplings.nnz * self.states**2  # two copies at a time, of each edge once
+        if needed > _NEGLIGIBLE_BYTES:
+            require_memory("A table for each pair", needed, _MANY_STATES)
         i, j, strengths = self.pairs()
         blocks = [(np.stack([i, j], axis=1), strengths[:, None] * np.eye(self.states).ravel())]
         if self.given_unaries is not None:
