@@ -85,7 +85,8 @@ def slow_chain():
 def test_the_bias_of_a_slow_chain_is_covered_only_with_its_bound():
     model, query, plan = slow_chain()
     kernel = choose_kernel(model, plan.scan, 64, "bits")
-    run = ChainRun(Dobrushin(query, plan, kernel), np.random.SeedSequence(1), Running())
+    bias = Dobrushin.bias_of(query, plan.scan, kernel)
+    run = ChainRun(Dobrushin(query, plan, kernel, bias), np.random.SeedSequence(1), Running())
     run.trials = 64 * 2000
     run.draw()
     found = run.estimate()

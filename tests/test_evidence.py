@@ -8,7 +8,7 @@ import pytest
 
 import dobrushin as db
 import models
-from dobrushin._estimate import evidence as weighing
+from dobrushin._estimate import exact
 from dobrushin._models import derived
 from test_relevance import random_network, random_question
 
@@ -80,8 +80,8 @@ def test_what_is_left_out():
 
 
 def test_it_is_left_out_where_it_would_take_longer_than_the_answer(monkeypatch):
-    monkeypatch.setattr(weighing, "_QUICK", 0.0)
-    monkeypatch.setattr(weighing, "_SHARE", 0.0)
+    monkeypatch.setattr(exact, "_SECONDS_TO_WEIGH", 0.0)
+    monkeypatch.setattr(exact, "_SHARE_TO_WEIGH", 0.0)
     answer = db.estimate(db.Ising.grid(4, 4, couplings=0.3), [0], evidence={1: 1}, method="exact")
     assert answer.log_evidence is None
 

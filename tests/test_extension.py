@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import dobrushin as db
 import edge_list_format
 from dobrushin._estimate.dobrushin import Dobrushin
-from dobrushin._estimate.method import METHODS, Choice, Curve, Method, Rows
+from dobrushin._estimate.method import METHODS, AnswerRows, Choice, Curve, Method
 from dobrushin._estimate.method import register as register_method
 from dobrushin._models.pairwise import PairTables
 from dobrushin._sampling.kernel import KERNELS, Kernel, register
@@ -264,7 +264,7 @@ class Independent(Method):
         rows = []
         for question in self.query.questions:
             value = np.concatenate([self.laws[i] for i in question.positions])
-            rows.append(Rows(value, value - 1e-12, value + 1e-12, np.full(len(value), 1e-12)))
+            rows.append(AnswerRows(value, value - 1e-12, value + 1e-12, np.full(len(value), 1e-12)))
         return self.assemble(rows, 1.0, ("the variables do not know of each other",))
 
     @classmethod

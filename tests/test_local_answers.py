@@ -16,7 +16,7 @@ from dobrushin._estimate.exact import Exact
 from dobrushin._estimate.local import Local
 from dobrushin._estimate.method import Choice
 from dobrushin._estimate.query import DERIVED, make_query, read_query, read_settings
-from dobrushin._estimate.regions import Region, Wanted
+from dobrushin._estimate.regions import TargetRegion, WantedLaw
 from dobrushin._exact.engine import pair_signs, sum_region, surroundings
 from dobrushin._exact.order import find_region_order
 from dobrushin._models.memory import Memory
@@ -41,8 +41,8 @@ def ball_of(model, inside):
 def region_of(model, inside, kept, by_extremes):
     """A region of a model, whatever its shape."""
     query = read_query(model, [model.labels[int(i)] for i in kept], None, SETTINGS)
-    wanted = Wanted(np.asarray(kept), np.ones(len(kept)))
-    return Region(query, wanted, ball_of(model, inside), by_extremes)
+    wanted = WantedLaw(np.asarray(kept), np.ones(len(kept)))
+    return TargetRegion(query, wanted, ball_of(model, inside), by_extremes)
 
 
 def random_subset(rng, n):

@@ -55,7 +55,7 @@ class DeviceSetLabels(_DeviceSets):
         return 1
 
     def _compiled(self, name: str) -> Function:
-        return compiled_races(name, self.host.largest, self.depth)
+        return compiled_races(name, self.host.words, self.depth)
 
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
         return self._unpack(self.reader, x, rows, chains)

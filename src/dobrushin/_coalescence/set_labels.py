@@ -57,8 +57,7 @@ class SetLabels(SetKernel):
         return cls(region, frozen(np.exp(-theta)), frozen(delay), frozen(error))
 
     @property
-    def largest(self) -> int:
-        """Random numbers per step."""
+    def words(self) -> int:
         return self.unary.shape[1]
 
     @property
@@ -129,6 +128,10 @@ class SetRace(SetKernel):
         error = k * (k - 1) * near + 128.0 * k * UNIT
         first = prefix_sums(k)[:-1]
         return cls(region, largest, frozen(k), frozen(first), factors, frozen(np.minimum(error, 1.0)))
+
+    @property
+    def words(self) -> int:
+        return self.largest
 
     @property
     def costs(self) -> NDArray[np.float64]:

@@ -55,6 +55,11 @@ class SetRunner(Runner):
 class SetKernel(SetRunner):
     """A kernel of sets."""
 
+    @property
+    def words(self) -> int:
+        """Return how many random numbers a step takes, one for each state; 0 where one number serves all states."""
+        return 0
+
     @classmethod
     @abstractmethod
     def fits(cls, form: Form) -> bool:

@@ -1,14 +1,14 @@
 """Estimates with intervals that hold at finite time."""
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.coalescence import Coalescence
+from dobrushin._estimate.coalescence import BoundingSets
 from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.estimator import estimate, plan
 from dobrushin._estimate.exact import Exact
 from dobrushin._estimate.local import Local
 from dobrushin._estimate.many import Estimates, estimate_many
 from dobrushin._estimate.method import Plan, register
-from dobrushin._estimate.parts import Parts
+from dobrushin._estimate.parts import ByParts
 from dobrushin._estimate.targets import Joint, Statistic
 from dobrushin._estimate.uncertified import Uncertified
 from dobrushin._estimate.weights import Weights
@@ -16,5 +16,5 @@ from dobrushin._estimate.weights import Weights
 __all__ = ["Estimate", "Estimates", "Joint", "Plan", "Statistic", "estimate", "estimate_many", "plan"]
 
 # The methods, in the order in which "auto" asks them.
-for _method in (Dobrushin, Local, Exact, Parts, Coalescence, Weights, Uncertified):
+for _method in (Dobrushin, Local, Exact, ByParts, BoundingSets, Weights, Uncertified):
     register(_method)

@@ -6,14 +6,13 @@ import json
 import math
 import os
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.headline import MOST_ROWS, estimate_card, headline, noun, visible_numbers
-from dobrushin._estimate.origin import Asked
 from dobrushin._estimate.targets import Target, name_of, shown
 from dobrushin._exact.sums import LogPartition
 from dobrushin._models import Model
@@ -28,8 +27,64 @@ from dobrushin.errors import ArgumentError
 if TYPE_CHECKING:
     import pandas
 
-    from dobrushin._estimate.method import Plan
+    from dobrushin._estimate.method import Method, Plan
+    from dobrushin._estimate.query import Settings
     from dobrushin.report import Page
+
+
+@dataclass(frozen=True, eq=False)
+class Transcript:
+    """Method and draws of an answer, kept if a proof is wanted.
+
+    Attributes
+    ----------
+    method : Method
+    run : Run or None
+        The draws.
+    parts : list of (Transcript or None), or None
+        For "parts" one transcript for each part, None for a part without an answer; None before all are answered.
+    """
+
+    method: Method
+    run: Any = None
+    parts: list[Transcript | None] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """The question behind an estimate: model, evidence and arguments.
+
+    Attributes
+    ----------
+    model : Model or None
+        The model; None after pickling, and so in other processes.
+    evidence : dict
+        Observed states by label, with the names of states if they have any; likelihoods for soft evidence.
+    weighed : Model or None
+        The model multiplied by the likelihoods of the soft evidence; the given model if there is none.
+    observed : dict
+        The evidence that is not soft, by label, with states as the model numbers them.
+    call : tuple or None
+        The arguments `targets` and `evidence`, and the settings of the call; None if they were not kept.
+    transcript : Transcript or None
+        Method and draws, if a proof is wanted. The transcript is not pickled.
+    """
+
+    model: Model | None = None
+    evidence: dict[Hashable, Any] = field(default_factory=dict)
+    weighed: Model | None = None
+    observed: dict[Hashable, Any] = field(default_factory=dict)
+    call: tuple[Any, Any, Settings] | None = None
+    transcript: Transcript | None = None
+    _fingerprint: str | None = None
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Return the fingerprint of the model, computed on first access."""
+        return self._fingerprint if self.model is None else self.model.fingerprint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Asked, (None, self.evidence, None, self.observed, None, None, self.fingerprint)
 
 
 class Answer(NamedTuple):
@@ -162,8 +217,11 @@ class Estimate:
     def __getitem__(self, target: Hashable | Target) -> Answer:
         """Return the rows of one target: a label, the labels of a `Joint` as a tuple, or the name of a `Statistic`."""
         is_name = isinstance(target, Hashable)
-        rows = [k for k, other in enumerate(self.targets) if other is target or (is_name and _is_label(other, target))]
-        rows = rows or [k for k, other in enumerate(self.targets) if is_name and _is_called(other, target)]
+        others = list(enumerate(self.targets))
+        rows = [k for k, other in others if other is target or (is_name and _is_label(other, target))]
+        # A statistic by its name, a joint marginal by its labels.
+        targets = [(k, other) for k, other in others if isinstance(other, Target)]
+        rows = rows or [k for k, other in targets if is_name and target in (other, other._name)]
         if not rows:
             near = hint(target, (shown(other) for other in self.targets))
             raise ArgumentError("target", f"one of the targets that were estimated{near}", target)
@@ -194,8 +252,11 @@ class Estimate:
         columns: dict[str, Any] = {"target": [visible(shown(t)) for t in self.targets], "state": states}
         if any(state is None for state in states):  # as they are: no state becomes a float beside a statistic
             columns["state"] = np.array([*states, None], dtype=object)[:-1]
-        columns |= {"mean": self.mean, "lower": self.lower, "upper": self.upper, "bias_bound": self.bias_bound}
-        return frames.DataFrame(columns)
+        return frames.DataFrame(columns | self._numbers)
+
+    @property
+    def _numbers(self) -> dict[str, NDArray[np.float64]]:
+        return {"mean": self.mean, "lower": self.lower, "upper": self.upper, "bias_bound": self.bias_bound}
 
     def to_arviz(self) -> Any:
         """Return ArviZ data: the states as posterior (if they were kept), the estimates as constant data."""
@@ -203,15 +264,17 @@ class Estimate:
 
         names = zip(map(name_of, self.targets), self.states, strict=True)
         rows = [name if state is None else f"{name}={printable(state)}" for name, state in names]
-        constants = {name: getattr(self, name) for name in ("mean", "lower", "upper", "bias_bound")}
-        coords, dims = {"row": rows}, {name: ["row"] for name in constants}
-        groups: dict[str, dict[str, Any]] = {"constant_data": constants}
+        coords, dims = {"row": rows}, {name: ["row"] for name in self._numbers}
+        groups: dict[str, dict[str, Any]] = {"constant_data": self._numbers}
         if self.samples is not None and self.samples.states is not None:
             groups["posterior"] = {"x": self.samples._draws()}
             coords["variable"] = [printable(label) for label in self.samples.variables]
             dims["x"] = ["variable"]
         data = arviz_data(groups, coords, dims)
-        texts = {name: _plain_attribute(value) for name, value in self._about().items()}
+        texts: dict[str, Any] = {}
+        for name, value in self._about().items():  # attributes may be numbers and text only
+            is_plain = isinstance(value, float | int | str) and not isinstance(value, bool)
+            texts[name] = value if is_plain else json.dumps(value)
         texts["certified"] = "yes" if self.is_certified else "NO: the bias is unknown"
         data["constant_data"].attrs.update(texts)
         return data
@@ -226,10 +289,9 @@ class Estimate:
         >>> answer["method"], answer["rows"][1]["state"], answer["rows"][1]["mean"]
         ('exact', 1, 0.5)
         """
-        names = ("mean", "lower", "upper", "bias_bound")
         rows = []
         for k, (target, state) in enumerate(zip(self.targets, self.states, strict=True)):
-            numbers = {name: _number(getattr(self, name)[k]) for name in names}
+            numbers = {name: None if math.isnan(x[k]) else float(x[k]) for name, x in self._numbers.items()}
             rows.append({"target": _plain(target), "state": _plain(state), **numbers})
         return json.dumps({**self._about(), "rows": rows}, indent=indent)
 
@@ -371,11 +433,6 @@ def _is_label(other: Any, target: Any) -> bool:
     return not isinstance(other, Target) and bool(other == target) and type(target) is not bool
 
 
-def _is_called(other: Any, name: Any) -> bool:
-    """A statistic by its name, a joint marginal by its labels."""
-    return isinstance(other, Target) and bool(name in (other, other._name))
-
-
 def _plain(value: Any) -> Any:
     """For JSON: tuples as lists, names as they are."""
     if isinstance(value, Target):
@@ -385,12 +442,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):  # likelihoods of states
         return [{"state": _plain(state), "likelihood": number} for state, number in value.items()]
     return value if value is None or isinstance(value, int | float | str) else str(value)
-
-
-def _plain_attribute(value: Any) -> Any:
-    """For files that know numbers and text only."""
-    return value if isinstance(value, float | int | str) and not isinstance(value, bool) else json.dumps(value)
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)

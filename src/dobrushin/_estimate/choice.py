@@ -15,14 +15,13 @@ from __future__ import annotations
 from collections.abc import Sized
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.method import METHODS, Choice, Method, adapt_errors, carry_estimate, is_certain
+from dobrushin._estimate.method import METHODS, Choice, Method, carry_estimate
 from dobrushin._estimate.query import Query, Settings, Workspace, make_query, read_evidence, read_query
-from dobrushin._estimate.questions import Question
 from dobrushin._estimate.targets import variables_of
 from dobrushin._models import Model
 from dobrushin._models.forms import Form, PartSource
@@ -51,96 +50,88 @@ def choose_for_call(
 
     `running` says how the method will be run; None if only a plan is needed.
     """
+    call = model, targets, evidence, settings
     with planning_deadline(settings.time_limit, running is not None and running.checkpoint is not None):
-        seconds = _seconds_to_read(model, targets, evidence, settings.method)
+        seconds = _seconds_to_read(*call)
         is_large = seconds >= _MAX_SECONDS_TO_READ
         if model._has_parts and (not model._is_whole or (is_large and model._form.is_indexed)):
-            return _choose_nearby(model, targets, evidence, settings)
+            return _choose_nearby(*call)
         if is_large:
             with suppress(CertificateError, BudgetError):
-                return _choose_nearby(model, targets, evidence, settings)
+                return _choose_nearby(*call)
             log.info("no method certified the answer from a ball around the targets: reading the whole model")
-        elif seconds >= _SECONDS_TO_LOOK_NEARBY and settings.method == "auto" and _may_be_quick(model):
-            found = _choose_quickly_nearby(model, targets, evidence, settings)
-            if found is not None:
-                return found
-        asked = read_query(model, targets, evidence, settings)
-        with carry_estimate(asked):
-            query, part = keep_relevant(asked)
-            if running is not None and not is_certain(settings.method):
+        elif seconds >= _SECONDS_TO_LOOK_NEARBY and settings.method == "auto" and _is_always_possible(model):
+            with suppress(_NoneQuick):
+                return _choose_nearby(*call, quickly=True)
+        query = read_query(*call)
+        with carry_estimate(query):
+            query, part = keep_relevant(query)
+            is_certain = settings.method in METHODS and METHODS[settings.method].is_certain
+            if running is not None and not is_certain:
                 _ = query.space.start  # raises if the evidence is impossible
-        with adapt_errors(lambda estimate: estimate if part is None else estimate.lift(part), part):
-            return choose(query), part
+        return choose(query, part), part
 
 
-def _seconds_to_read(model: Any, targets: Any, evidence: Any, method: str) -> float:
+def _is_always_possible(model: Model) -> bool:
+    """Return whether no evidence is impossible, so that a ball is enough for an answer."""
+    return model._form.is_indexed and not model._form.has_zeros
+
+
+class _NoneQuick(Exception):
+    """No quick method has a certain answer on the first ball."""
+
+
+def _seconds_to_read(model: Any, targets: Any, evidence: Any, settings: Settings) -> float:
     """Return the expected seconds to read the whole model; 0 where a part of it would not be enough."""
-    if not model._is_whole or isinstance(targets, str) or _count(targets) > _MAX_CENTRES:
+    if not model._is_whole or not model._has_parts or isinstance(targets, str):
         return 0.0
-    if not model._has_parts or (method != "auto" and not METHODS[method].works_nearby):
+    count = targets.size if isinstance(targets, np.ndarray) else len(targets) if isinstance(targets, Sized) else 1
+    if count > _MAX_CENTRES:
+        return 0.0
+    if settings.method != "auto" and not METHODS[settings.method].works_nearby:
         return 0.0
     if not model._form.is_indexed:
         return model.n_variables * _INDEX_SECONDS
     return model.n_variables * _MODEL_SECONDS if evidence else 0.0
 
 
-def _count(targets: Any) -> int:
-    if isinstance(targets, np.ndarray):
-        return targets.size
-    return len(targets) if isinstance(targets, Sized) else 1
-
-
-def _may_be_quick(model: Model) -> bool:
-    """Return whether a ball is enough for an answer: no evidence is impossible in this model."""
-    return model._form.is_indexed and not model._form.has_zeros
-
-
 # -- methods ---------------------------------------------------------------------------------
 
 
-def choose(query: Query) -> Method:
+def choose(query: Query, part: Numbering | None = None) -> Method:
     """Return the proposal of the requested method, or of the one that "auto" chooses.
 
-    Errors carry an estimate, at worst a vacuous one.
+    Errors carry an estimate, at worst a vacuous one; `part` has the positions of the query's variables in the model.
     """
-    with carry_estimate(query):
+    with carry_estimate(query, part=part):
         return guarded(_choose, query)
 
 
 def _choose(query: Query) -> Method:
     if query.method == "auto":
-        method: Method | None = _ask_all(query)
-    else:
-        asked = query.space.methods[query.method]
-        method = asked.propose(query, Choice(by_name=True))
-        if method is None:
-            raise CertificateError({query.method: "the method has no plan for this query."}, asked.remedy)
-    assert method is not None
-    return within_limits(method, method.needed_updates())
+        return _within_limits(_ask_quick_ones(query) or _ask_all(query))
+    asked = query.space.methods[query.method]
+    method = asked.propose(query, Choice(by_name=True))
+    if method is None:
+        raise CertificateError({query.method: "the method has no plan for this query."}, asked.remedy)
+    return _within_limits(method)
 
 
-def within_limits(method: Method, needed: int) -> Method:
-    """Return the method if its needed updates are within the budget of the query; raise `BudgetError` otherwise."""
-    query = method.query
+def _within_limits(method: Method) -> Method:
+    """Return the method if its updates are within the budget, and its time is where the call sets no limit."""
+    query, plan, needed = method.query, method.plan, method.needed_updates()
     if query.budget is not None and needed > query.budget:
         remedy = "Allow more, or ask for less: a larger tolerance, a lower confidence, fewer targets."
-        raise BudgetError("This estimate", needed, query.budget, "Gibbs updates", remedy, method.plan)
-    if query.budget is None and query.time_limit is None:
-        _refuse_long(method, needed)
-    log.info("method %s: %s", method.name, method.plan.reason)
-    return method
-
-
-def _refuse_long(method: Method, needed: int) -> None:
-    """Refuse work of more than `MOST_SECONDS` where the call sets neither `time_limit` nor `budget`."""
-    plan = method.plan
+        raise BudgetError("This estimate", needed, query.budget, "Gibbs updates", remedy, plan)
     seconds = plan.seconds * (needed / plan.updates if plan.updates else 1.0)
-    if seconds > MOST_SECONDS:
+    if query.budget is None and query.time_limit is None and seconds > MOST_SECONDS:
         remedy = (
             "Ask for a larger tolerance, a lower confidence or fewer targets; or allow it with time_limit= (seconds "
             "after which the intervals reached so far are returned) or with budget= (Gibbs updates)."
         )
         raise BudgetError("This estimate", seconds, MOST_SECONDS, "seconds", remedy, plan)
+    log.info("method %s: %s", method.name, plan.reason)
+    return method
 
 
 def _ask_quick_ones(query: Query) -> Method | None:
@@ -157,9 +148,6 @@ def _ask_quick_ones(query: Query) -> Method | None:
 
 def _ask_all(query: Query) -> Method:
     """Return the best proposal: each method sees the best one so far, and returns its own if that is better."""
-    quick = _ask_quick_ones(query)
-    if quick is not None:
-        return quick
     choice, asked = Choice(), query.space.candidates(query)
     for method in asked:
         try:
@@ -182,42 +170,35 @@ def _ask_all(query: Query) -> Method:
 # -- balls around targets --------------------------------------------------------------------
 
 
-def _choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings) -> tuple[Method, Numbering]:
-    """Return the method for a query on a large enough ball, and the positions of the ball's variables."""
+def _choose_nearby(
+    model: Model, targets: Any, evidence: Any, settings: Settings, quickly: bool = False
+) -> tuple[Method, Numbering]:
+    """Return the method for a query on a large enough ball, and the positions of the ball's variables.
+
+    `quickly`: raise `_NoneQuick` unless a quick method is certain on the first ball.
+    """
     if settings.method != "auto" and not METHODS[settings.method].works_nearby:
         names = ", ".join(repr(name) for name, method in METHODS.items() if method.works_nearby)
         requirement = f"one of 'auto', {names} for a lazy model"
         raise ArgumentError("method", requirement, settings.method)
     given = read_evidence(model, evidence)
     model._refuse_forbidden(given)
-    centres, radius = _read_centres(model, targets), _first_radius(model, settings.method)
+    centres, parts = _read_centres(model, targets), model._parts()
+    radius = PartSource.first_radius if parts is None else parts.first_radius  # in edges
+    radius *= 1 if settings.method == "auto" else METHODS[settings.method].reach
     while True:
         ball, query, place = _query_near(model, centres, radius, targets, given, settings)
-        with adapt_errors(lambda estimate, place=place: estimate.lift(place), place), carry_estimate(query):  # type: ignore[misc]
-            current_deadline().charge(ball.model.n_variables * _BALL_SECONDS, "looking around the targets")
-            method = choose(query)
-        if not _reaches_border(query, method.updated(), ball):
+        with carry_estimate(query, part=place):
+            method = _ask_quick_ones(query) if quickly else None
+            if not quickly:
+                current_deadline().charge(ball.model.n_variables * _BALL_SECONDS, "looking around the targets")
+                method = choose(query)
+        if method is not None and not _reaches_border(query, method.updated(), ball):
             _ = query.space.start  # raises if the evidence is impossible
             return method, place
+        if quickly:
+            raise _NoneQuick
         radius *= 2
-
-
-def _choose_quickly_nearby(
-    model: Model, targets: Any, evidence: Any, settings: Settings
-) -> tuple[Method, Numbering] | None:
-    """Return method and positions as `_choose_nearby` if a quick method is certain on the first ball, else None."""
-    given, centres = read_evidence(model, evidence), _read_centres(model, targets)
-    ball, query, place = _query_near(model, centres, _first_radius(model, settings.method), targets, given, settings)
-    with adapt_errors(lambda estimate: estimate.lift(place), place), carry_estimate(query):
-        method = _ask_quick_ones(query)
-    return None if method is None or _reaches_border(query, method.updated(), ball) else (method, place)
-
-
-def _first_radius(model: Model, method: str) -> int:
-    """Return the radius of the first ball, in edges."""
-    parts = model._parts()
-    radius = PartSource.first_radius if parts is None else parts.first_radius
-    return radius if method == "auto" else METHODS[method].reach * radius
 
 
 def _query_near(
@@ -278,12 +259,8 @@ def restrict_query(query: Query) -> tuple[Query, Numbering | None]:
         return query, None
     words = f"{part.size} of {n} variables matter to the targets"
     log.info("%s", words)
-    questions = [_renumber(question, part) for question in query.questions]
+    questions = [replace(question, positions=part.own(question.positions)) for question in query.questions]
     return replace(query, space=rest, questions=questions, relevance=words), part
-
-
-def _renumber(question: Any, part: Numbering) -> Question:
-    return replace(question, positions=part.own(question.positions))
 
 
 def _make_relevant(space: Workspace, targets: NDArray[np.int64]) -> Workspace:
@@ -299,23 +276,18 @@ def _make_relevant(space: Workspace, targets: NDArray[np.int64]) -> Workspace:
     return Workspace(model, space.is_given, Numbering(len(variables), positions))
 
 
-class Relevance(NamedTuple):
-    """A form without barren variables, a mask of the relevant variables, and a mask of those left in the form."""
+def find_relevant(form: Form, targets: NDArray[np.int64]) -> tuple[Form, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Find the relevant variables: those that are not barren and share a component with a target.
 
-    left: Form
-    kept: NDArray[np.bool_]
-    variables: NDArray[np.bool_]
-
-
-def find_relevant(form: Form, targets: NDArray[np.int64]) -> Relevance:
-    """Find the relevant variables: those that are not barren and share a component with a target."""
+    Return the form without barren variables, a mask of the relevant variables, and one of those left in the form.
+    """
     wanted = np.zeros(form.n_variables, dtype=bool)
     wanted[targets] = True
     left, variables = form.sum_out(wanted)
     group = left.components()
     kept = variables.copy()
     kept[variables] = np.isin(group, group[wanted[variables]])
-    return Relevance(left, kept, variables)
+    return left, kept, variables
 
 
 def _is_possible(apart: Form, space: Workspace) -> bool:

@@ -60,7 +60,7 @@ _CURVE_RUNS, _CURVE_SECONDS = (4096, 512), 2.0
 _CURVE_SEED = np.random.SeedSequence(0, spawn_key=(2017,))
 
 
-class Coalescence(Method):
+class BoundingSets(Method):
     """Runs of one scan on bounding sets."""
 
     name: ClassVar[str] = "coalescence"
@@ -163,30 +163,30 @@ class Coalescence(Method):
         for runs in _CURVE_RUNS:  # each run is made twice: once to know the end, once for the curve
             if kernel.seconds(2.0 * runs * len(scan), scan) < _CURVE_SECONDS:
                 certificate = coalescence(model, scan, labels, runs=runs, seed=_CURVE_SEED)
-                return Curve(*certificate.curve(), _curve_words(len(labels), certificate.confidence))
+                about = "the target" if len(labels) == 1 else f"some of the {len(labels):,} variables of the answer"
+                words = (
+                    f"Upper limit on the probability that {about} still depends on the initial state, from additional "
+                    f"runs. All points hold at once at confidence {percent(certificate.confidence)}. The intervals "
+                    "above do not use this curve."
+                )
+                return Curve(*certificate.curve(), words)
         return None
-
-
-def _curve_words(variables: int, confidence: float) -> str:
-    about = "the target" if variables == 1 else f"some of the {variables:,} variables that the answer looks at"
-    return (
-        f"Upper limit on the probability that {about} still depends on the initial state, from additional runs. All "
-        f"points hold at once at confidence {percent(confidence)}. The intervals above do not use this curve."
-    )
 
 
 class _SetRun(Run):
     """Runs on bounding sets for one try; each interval and each bias bound may err with probability `error`."""
 
-    method: Coalescence
+    method: BoundingSets
 
     def __init__(
-        self, method: Coalescence, number: int, sequence: np.random.SeedSequence, running: Running, files: int
+        self, method: BoundingSets, number: int, sequence: np.random.SeedSequence, running: Running, files: int
     ) -> None:
         share, more = _TRIES[number]
         # Not `spawn`, which would change the sequence: the same one has to give the same answer again.
         child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN, number))
-        super().__init__(method, share * method.query.error / 2, method.query.tolerance, child, running, sets=True)
+        query, error = method.query, share * method.query.error / 2
+        tallies = [question.tally(error, query.tolerance, sets=True) for question in query.questions]
+        super().__init__(method, error, tallies, child, running)
         self.kernel, self.seed, self.number = method.kernel, sequence, number
         self.kept: list[NDArray[np.int16]] = []  # final states of each block, if few enough
         self.runs = method.first_runs * more
@@ -285,7 +285,7 @@ class _Pilot:
         most = _PILOT_STATES // len(query.labels) // 64 * 64
         self.runs = max(_PILOT_RUNS[0], min(_PILOT_RUNS[1], most, self._runs(query.tolerance) // 512 * 64))
 
-    def proposal(self, why: str) -> Coalescence | None:
+    def proposal(self, why: str) -> BoundingSets | None:
         """Propose the cheapest scan; the longest one if some target never coalesces; None if no target does."""
         query = self.query
         best: tuple[Scan, float] | None = None
@@ -316,16 +316,16 @@ class _Pilot:
         reason = f"{why}; a pilot shows that some targets will not coalesce"
         return None if shorter is None else self._method(shorter, left, reason, False)
 
-    def _method(self, scan: Scan, left: float, reason: str, reaches: bool) -> Coalescence:
+    def _method(self, scan: Scan, left: float, reason: str, reaches: bool) -> BoundingSets:
         query, runs, kernel = self.query, self._runs(_SHARE * left), self._kernel_for(scan)
         seconds = kernel.seconds(len(scan) * runs, scan)
         most = runs * sum(more for _, more in _TRIES)
         may_try_again = seconds * _TRIES[1][1] <= _PATIENCE and len(scan) * most <= self._most_updates(scan)
-        plan = Coalescence.draft(
+        plan = BoundingSets.draft(
             query, reason, query.tolerance - left, scan=scan, chains=most if may_try_again else runs,
             kernel=kernel.name, seconds=seconds, reaches_tolerance=reaches, other_updates=self.spent,
         )  # fmt: skip
-        return Coalescence(query, replace(plan, stops_early=may_try_again), kernel, runs)
+        return BoundingSets(query, replace(plan, stops_early=may_try_again), kernel, runs)
 
     def _kernel_for(self, scan: Scan) -> SetKernel:
         """Return the kernel for a scan; that of the last scan is kept."""

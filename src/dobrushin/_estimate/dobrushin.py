@@ -1,4 +1,4 @@
-"""Sampling with a bias that Dobrushin's bound certifies beforehand. [trusted: `Dobrushin.bound_bias`]"""
+"""Sampling with a bias that Dobrushin's bound certifies beforehand. [trusted: `Dobrushin.bias_of`]"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dobrushin._optimize.guide import influence_around, radius_around
 from dobrushin._optimize.shortest import FIRST_LOOK, MOST_STEPS, stagnates
 from dobrushin._sampling.kernel import Kernel, update_error
 from dobrushin._scan import Scan
-from dobrushin._shared.call import Deadline, LateError, current_deadline
+from dobrushin._shared.call import LateError, current_deadline
 from dobrushin._variation import Problem, Variation, evaluate, touched_by
 
 # Plans with more updates than this are refused.
@@ -45,27 +45,25 @@ class Dobrushin(StateChains):
         scan = cheapest_scan(query)
         if scan is None:
             raise cls.refuse(_why_not(query))
-        return scan, _largest_bias(query, scan)
+        return scan, largest_bias(query, _evaluate(query, scan).target_bounds)
 
     @classmethod
-    def bias_as_drawn(cls, query: Query, scan: Scan, kernel: Kernel) -> float:
-        """Return the bias bound of the scan with the errors of the kernel's draws included."""
-        error = _with_rounding(update_error(query.model.n_variables, scan, kernel), query.space.rounding)
-        bias = _largest_bias(query, scan, error)
-        if bias >= query.tolerance or len(scan) * cls.most_chains(query, query.tolerance - bias) > _MOST_UPDATES:
-            raise cls.refuse(_why_not(query))
-        return bias
-
-    def bound_bias(self) -> Bias:
-        query, scan, n = self.query, self.scan, self.query.model.n_variables
-        error = _with_rounding(update_error(n, scan, self.kernel), query.space.rounding)
-        with Deadline(math.inf):  # the draws are certified even after the time limit
-            certificate = _evaluate(query, scan, error)
+    def bias_of(cls, query: Query, scan: Scan, kernel: Kernel) -> Bias:
+        """Bound the bias, with the errors of the kernel's draws and the rounding of the model included."""
+        n, rounding = query.model.n_variables, query.space.rounding
+        error = update_error(n, scan, kernel)
+        if rounding:
+            error = np.where(error > 0, np.minimum(error + rounding, 1.0), 0.0)
+        certificate = _evaluate(query, scan, error)
         biases = query.biases(certificate.target_bounds)
         theorems = np.unique(query.space.rows.rows(scan._updates(n)).theorem)
         names = ", ".join(THEOREMS[k] for k in theorems) or "none needed"
         words = f"the bias is bounded by the Dobrushin variation of the scan (influence by {names}), rounded upwards"
-        return Bias(biases, biases, words, certificate)
+        bias = Bias(biases, biases, words, certificate)
+        left = query.tolerance - bias.largest
+        if left <= 0 or len(scan) * cls.most_chains(query, left) > _MOST_UPDATES:
+            raise cls.refuse(_why_not(query))
+        return bias
 
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:
@@ -97,14 +95,9 @@ def _evaluate(query: Query, scan: Scan, error: NDArray[np.float64] | float = 0.0
     return evaluate(query.space.rows, scan, query.objective, 1.0, error)
 
 
-def _largest_bias(query: Query, scan: Scan, error: NDArray[np.float64] | float = 0.0) -> float:
-    bounds = _evaluate(query, scan, error).target_bounds
+def largest_bias(query: Query, bounds: NDArray[np.float64]) -> float:
+    """Return the largest bias of a row, from bounds on the variables of the objective."""
     return max(float(part.max()) for part in query.biases(bounds))
-
-
-def _with_rounding(error: NDArray[np.float64], rounding: float) -> NDArray[np.float64]:
-    """Add the rounding error of the model to the errors of updates."""
-    return np.where(error > 0, np.minimum(error + rounding, 1.0), 0.0) if rounding else error
 
 
 def cheapest_scan(query: Query) -> Scan | None:
@@ -160,7 +153,7 @@ class _Trials:
             self._problem = touched_by(query.space.rows, query.complete(known), query.space.initial, 0.0)
         b = self._problem.start_values()
         self._problem.advance(scan, b)
-        return max(float(part.max()) for part in query.biases(self._problem.at(b, query.objective.positions)))
+        return largest_bias(query, self._problem.at(b, query.objective.positions))
 
 
 def _cheapest_sweeps(query: Query) -> Scan | None:
@@ -174,7 +167,7 @@ def _cheapest_sweeps(query: Query) -> Scan | None:
         current_deadline().charge(n * _SECONDS_PER_STEP, f"sweep {len(norms)} over {n} variables")
         problem.advance(sweep, b)
         bounds = problem.at(b, query.objective.positions)
-        left = tolerance - max(float(part.max()) for part in query.biases(bounds))
+        left = tolerance - largest_bias(query, bounds)
         if left > 0 and left**2 > 0 and len(norms) / left**2 < least:
             best, least = len(norms), len(norms) / left**2
         norms.append(float(bounds.sum()))

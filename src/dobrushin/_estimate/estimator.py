@@ -6,27 +6,25 @@ import copy
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.answer import Asked, Estimate, Transcript
 from dobrushin._estimate.choice import choose_for_call
-from dobrushin._estimate.evidence import weigh_evidence
-from dobrushin._estimate.method import Method, Plan, adapt_errors, answer_by
-from dobrushin._estimate.origin import Asked, Call, Transcript
+from dobrushin._estimate.exact import weigh_evidence
+from dobrushin._estimate.method import Method, Plan, carry_estimate
 from dobrushin._estimate.query import Settings, read_evidence, read_settings
 from dobrushin._estimate.questions import Shortfall
-from dobrushin._estimate.runs import Run
 from dobrushin._estimate.targets import is_asked
 from dobrushin._models import Model
 from dobrushin._models.derived import split_evidence
 from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import shown_evidence
-from dobrushin._sampling.batches import Job, Outcome
-from dobrushin._shared.call import NO_DEADLINE, PLANNING_SHARE, public
+from dobrushin._shared.call import NO_DEADLINE, PLANNING_SHARE, guarded, public
 from dobrushin._shared.environment import log
 from dobrushin._shared.running import Running, RunOptions, read_options, read_running
 from dobrushin.errors import BudgetError, CertificateError
@@ -192,11 +190,6 @@ def plan(
     """
     model = as_model(model)
     settings = read_settings(model, tolerance, confidence, method, budget, math.inf, read_options(run))
-    return plan_query(model, targets, evidence, settings)
-
-
-def plan_query(model: Any, targets: Any, evidence: Any, settings: Settings) -> Plan:
-    """Return the plan of a query whose settings have been read."""
     model, evidence, _ = split_evidence(model, evidence, lambda label: is_asked(label, targets))
     choice, part = choose_for_call(model, targets, evidence, settings)
     return choice.plan if part is None else choice.plan.lift(part)
@@ -222,7 +215,7 @@ def answer_query(
     """Answer a query whose settings have been read; `from_plan`, if given, derives the seed from the question."""
     prepared = prepare_query(model, targets, evidence, settings, running)
     if from_plan is not None and prepared.method.query.space.is_replayed:
-        sequence = from_plan(prepared.asked.told(Transcript(prepared.method)))
+        sequence = from_plan(replace(prepared.asked, transcript=Transcript(prepared.method)))
     return prepared.answer(sequence)
 
 
@@ -230,17 +223,21 @@ def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, r
     """Choose a method for a query."""
     asked_model = model
     targets = list(targets) if isinstance(targets, Iterator) else targets
-    call = Call(copy.copy(targets), copy.copy(evidence), settings)
+    call = copy.copy(targets), copy.copy(evidence), settings
     model, evidence, soft = split_evidence(model, evidence, lambda label: is_asked(label, targets))
     method, part = choose_for_call(model, targets, evidence, settings, running)
-    reachable = _reachable(method.plan, settings, running)
-    if reachable > settings.tolerance:
+    reachable, plan = settings.tolerance, method.plan
+    # A run with a checkpoint, which can be resumed later, keeps the requested tolerance.
+    if settings.time_limit is not None and running.checkpoint is None and plan.scan is not None:
+        reachable *= math.sqrt(plan.seconds / (_SHARE * settings.time_limit))
+    is_wider = settings.tolerance < reachable < _VAGUE
+    if is_wider:
         log.info("the time limit allows a tolerance of about %.3g, not %g", reachable, settings.tolerance)
         wider = settings._replace(tolerance=reachable, method=method.name)
         method, part = choose_for_call(model, targets, evidence, wider, running)
     observed = read_evidence(model, evidence)
-    asked = Asked(asked_model, {**shown_evidence(model, evidence), **soft}, model, observed, call=call)
-    return Prepared(method, part, asked, settings, running, reachable > settings.tolerance, not soft)
+    asked = Asked(asked_model, {**shown_evidence(model, evidence), **soft}, model, observed, call)
+    return Prepared(method, part, asked, settings, running, is_wider, not soft)
 
 
 @dataclass(frozen=True)
@@ -266,35 +263,24 @@ class Prepared:
     is_hard: bool
 
     def answer(self, sequence: np.random.SeedSequence) -> Estimate:
-        return self._complete(lambda: self.method.answer(sequence, self.running))
+        """Return the answer of the method."""
+        return self.complete(lambda: self.method.answer(sequence, self.running))
 
-    def finish(self, run: Run, job: Job, outcome: Outcome) -> Estimate:
-        """Return the answer from the draws for a run of the method."""
-        return self._complete(lambda: run.finish(job, outcome))
-
-    def _complete(self, find: Callable[[], Estimate]) -> Estimate:
+    def complete(self, find: Callable[[], Estimate]) -> Estimate:
         """Return the result of `find`, lifted from the method's submodel to the model."""
-        with adapt_errors(self._adapt, self.part):
-            estimate = self._adapt(answer_by(find, self.method, self.running))
+        method, running = self.method, self.running
+        limit = nullcontext() if running.deadline is NO_DEADLINE else running.deadline
+        with carry_estimate(method.query, method.plan, self.part, self._adapt), limit:
+            estimate = guarded(find)
+        estimate = self._adapt(estimate)
         if not self.is_hard or self.asked.weighed is None:
             return estimate
-        return weigh_evidence(estimate, self.asked.weighed, self.asked.observed, self.settings, self.running)
+        return weigh_evidence(estimate, self.asked.weighed, self.asked.observed, self.settings, running)
 
     def _adapt(self, estimate: Estimate) -> Estimate:
         if self.is_wider:
             wider = replace(estimate.plan, tolerance=self.settings.tolerance)
             estimate = replace(estimate, plan=wider, stopped_by=estimate.stopped_by or Shortfall.TIME)
-        asked = self.asked.told(None if estimate.asked is None else estimate.asked.transcript)
+        asked = replace(self.asked, transcript=None if estimate.asked is None else estimate.asked.transcript)
         estimate = replace(estimate, asked=asked)
         return estimate if self.part is None else estimate.lift(self.part)
-
-
-def _reachable(plan: Plan, settings: Settings, running: Running) -> float:
-    """Return the tolerance that the time limit allows: the requested one, or a wider one with shorter scans.
-
-    A run with a checkpoint, which can be resumed later, keeps the requested tolerance.
-    """
-    if settings.time_limit is None or running.checkpoint is not None or plan.scan is None:
-        return settings.tolerance
-    reachable = settings.tolerance * math.sqrt(plan.seconds / (_SHARE * settings.time_limit))
-    return reachable if settings.tolerance < reachable < _VAGUE else settings.tolerance

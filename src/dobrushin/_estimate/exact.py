@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.local import count_laws
-from dobrushin._estimate.method import Choice, Method, Plan, Rows
-from dobrushin._estimate.query import PlanSearch, Query, Workspace
-from dobrushin._estimate.questions import Question, Shortfall
+from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan, interrupted
+from dobrushin._estimate.query import Query, Settings, Workspace, workspace
+from dobrushin._estimate.questions import Shortfall, TargetQuestion
 from dobrushin._estimate.regions import SECONDS_PER_REGION
 from dobrushin._exact.arithmetic import NoAllowedState, SumResult, Working
 from dobrushin._exact.engine import SumPlan, plan_sums, sum_memory
-from dobrushin._shared.call import LateError, current_deadline
+from dobrushin._exact.sums import LogPartition, plan_partition
+from dobrushin._models import Model
+from dobrushin._shared.call import Deadline, LateError, current_deadline
+from dobrushin._shared.environment import log
 from dobrushin._shared.memory import bytes_text
+from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError
 
@@ -26,8 +31,10 @@ SECONDS_PER_VARIABLE = 2.4e-5
 _LARGE = 2**16
 # An exact answer expected within this number of seconds is preferred even if sampling would be faster.
 _QUICK = 0.1
-# Marginals of all variables are summed and kept for later questions if this takes at most this number of seconds.
+# SingleMarginals of all variables are summed and kept for later questions if this takes at most this number of seconds.
 _KEPT = 0.5
+# Seconds that log P(evidence) may take, or the share of the expected seconds of the answer, whichever is more.
+_SECONDS_TO_WEIGH, _SHARE_TO_WEIGH = 0.1, 0.5
 
 
 class Exact(Method):
@@ -79,12 +86,17 @@ class Exact(Method):
         except BudgetError as refusal:
             if by_name or refusal.unit != "bytes":
                 raise
-            raise cls.refuse(_too_large(refusal)) from None
+            more, all_bytes = bytes_text(refusal.required - refusal.limit), bytes_text(refusal.required)
+            raise cls.refuse(
+                f"sums would take {all_bytes}, {more} more than they may: raise 'memory_limit' (--memory-limit on the "
+                "command line)."
+            ) from None
         distinct = list({id(plan): plan for plan in plans}.values())
         seconds = sum(search + plan.seconds_on(query.backend) for plan in distinct)
         most = max(distinct, key=lambda plan: plan.bytes)
         entries = sum(plan.entries for plan in distinct)
-        words = f"{why}: sums of {_number(entries)} entries, width {max(plan.width for plan in distinct)}"
+        count = f"{entries:.0f}" if entries < 1e4 else f"{entries:.2g}"
+        words = f"{why}: sums of {count} entries, width {max(plan.width for plan in distinct)}"
         words += ", on the GPU" if any(plan.on_device(query.backend) for plan in distinct) else ""
         draft = cls.draft(query, f"{words}, take {bytes_text(most.bytes)}", 0.0, seconds=seconds)
         return cls(query, draft, plans)
@@ -106,7 +118,7 @@ class Exact(Method):
             value, bias = question.exact(probabilities, error)
             least, most = question.bounds
             bias = bias + sums.absolute * len(probabilities) * max(1.0, abs(least), abs(most))
-            rows.append(Rows(value, np.maximum(value - bias, least), np.minimum(value + bias, most), bias))
+            rows.append(AnswerRows(value, np.maximum(value - bias, least), np.minimum(value + bias, most), bias))
         words = (f"the sums over all states were made in floating point, good to {worst:.1g} (included)",)
         estimate = self.assemble(rows, 1.0, words)
         if not estimate.half_width.max() <= self.query.tolerance:
@@ -121,7 +133,7 @@ class Exact(Method):
     def _sums(self, plan: SumPlan, working: Working) -> SumResult:
         """Return the sums of a plan; the marginals of all single variables are computed once per model."""
         space = self.query.space
-        of_all = plan is space.sum_plans[()].plan if () in space.sum_plans else False
+        of_all = plan is space.sum_plans.get(())
         if of_all and space.sums is not None:
             return space.sums
         tables, limit = space.model._form.tables(), _limit(self.query)
@@ -143,23 +155,11 @@ class Exact(Method):
         ]
 
 
-def _number(entries: float) -> str:
-    return f"{entries:.0f}" if entries < 1e4 else f"{entries:.2g}"
-
-
-def _too_large(refusal: BudgetError) -> str:
-    more = bytes_text(refusal.required - refusal.limit)
-    return (
-        f"sums would take {bytes_text(refusal.required)}, {more} more than they may: raise 'memory_limit' "
-        "(--memory-limit on the command line)."
-    )
-
-
 def _limit(query: Query) -> float:
     return sum_memory(query.memory_limit, query.backend)
 
 
-def _plan_for(query: Query, question: Question) -> SumPlan:
+def _plan_for(query: Query, question: TargetQuestion) -> SumPlan:
     """Return the plan of a question; raise `BudgetError` or `CertificateError` if it is too large."""
     space, positions = query.space, question.positions.tolist()
     if question.needs_joint_law:
@@ -180,7 +180,7 @@ def _search_seconds(query: Query) -> float:
     return query.model.n_variables * SECONDS_PER_VARIABLE * (0.5 if _is_alone(query, query.questions[0]) else 1.0)
 
 
-def _is_alone(query: Query, question: Question) -> bool:
+def _is_alone(query: Query, question: TargetQuestion) -> bool:
     """Return whether this is the first question about a large model, and about one variable only."""
     known = query.space.sum_plans
     others = known.keys() - {tuple(question.positions.tolist())}
@@ -189,18 +189,63 @@ def _is_alone(query: Query, question: Question) -> bool:
 
 def known_plan(space: Workspace, limit: float, group: tuple[int, ...] = ()) -> SumPlan:
     """Return the plan for the joint law of a group, or for all single variables; searched for once per limit."""
-    search = space.sum_plans.get(group)
-    if search is None or (search.plan is None and limit > search.limit):
+    known = space.sum_plans.get(group)
+    if known is None or (isinstance(known, tuple) and limit > known[0]):
         tables = space.model._form.tables()
         groups = [group] if group else [(v,) for v in range(tables.n_variables)]
         try:
-            search = PlanSearch(plan_sums(tables, groups, limit))
+            known = plan_sums(tables, groups, limit)
         except LateError:
             raise  # not remembered: another call may have more time
         except BudgetError as refusal:
-            search = PlanSearch(None, limit, refusal)
-        space.sum_plans[group] = search
-    if search.plan is None:
-        assert search.refusal is not None
-        raise search.refusal
-    return search.plan.require(limit)
+            known = limit, refusal
+        space.sum_plans[group] = known
+    if isinstance(known, tuple):
+        raise known[1]
+    return known.require(limit)
+
+
+# -- the probability of the evidence, a quotient of two partition functions ---------------------
+
+
+def weigh_evidence(
+    estimate: Estimate, model: Model, observed: Mapping[Any, int], settings: Settings, running: Running
+) -> Estimate:
+    """Return an exact answer with the probability of its evidence, if this takes little time beside the answer.
+
+    The evidence is given by label, with states as the model numbers them.
+    """
+    if estimate.plan.made_by is not Exact or not observed or not model._is_whole:
+        return estimate
+    allowed = max(_SECONDS_TO_WEIGH, _SHARE_TO_WEIGH * estimate.plan.seconds)
+    whole = workspace(model)
+    given = whole.given(observed)
+    try:
+        with Deadline(min(running.deadline.left, 4.0 * allowed), "P(evidence)"):
+            if given.log_evidence is None:
+                given.log_evidence = _log_evidence(whole, observed, allowed, settings)
+    except BudgetError as refusal:
+        log.info("P(evidence) was not computed: %s", refusal)
+    except KeyboardInterrupt:
+        raise interrupted(estimate) from None
+    return replace(estimate, log_evidence=given.log_evidence)
+
+
+def _log_evidence(whole: Workspace, evidence: Mapping[Any, int], allowed: float, settings: Settings) -> LogPartition:
+    model, limit, working = whole.model, read_memory(settings.memory_limit), Working()
+
+    def allow(seconds: float) -> None:
+        if seconds > allowed:
+            raise BudgetError("P(evidence)", seconds, allowed, "seconds", "dobrushin.exact.log_partition computes it.")
+
+    allow(2.0 * model.n_variables * SECONDS_PER_VARIABLE)
+    tables = model._form.tables()
+    positions = {model.index(label): state for label, state in evidence.items()}
+    digits = {i: model.states(i).index(state) for i, state in positions.items()}
+    above = plan_partition(tables, digits, limit, working)
+    allow(above.seconds)
+    if whole.log_partition is None:
+        below = plan_partition(tables, {}, limit, working)
+        allow(above.seconds + below.seconds)
+        whole.log_partition = below.run(working, limit)
+    return LogPartition.ratio(above.run(working, limit), whole.log_partition)

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import Choice, Method, Plan, Rows
+from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan
 from dobrushin._estimate.query import Query
-from dobrushin._estimate.questions import Question, Shortfall, StateQuestion
-from dobrushin._estimate.regions import SECONDS_PER_CELL, SECONDS_PER_REGION, Growth, Region, Wanted
+from dobrushin._estimate.questions import Shortfall, StateQuestion
+from dobrushin._estimate.regions import SECONDS_PER_CELL, SECONDS_PER_REGION, Growth, TargetRegion, WantedLaw
 from dobrushin._estimate.runs import unchecked_weights
 from dobrushin._estimate.targets import name_of
 from dobrushin._exact.engine import Law
@@ -63,7 +63,7 @@ class Local(Method):
     def propose_quickly(cls, query: Query) -> Method | None:
         """Return a proposal whose sums were completed while planning, if every target allows this."""
         method = cls._propose(query, Choice(), None, _QUICK)
-        return method if all(growth.is_done for group in method.growths for growth in group) else None
+        return method if all(growth.is_done for growth in _all_of(method.growths)) else None
 
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
@@ -82,7 +82,13 @@ class Local(Method):
             raise cls.refuse(
                 f"sums around each target would take at least {least:.2g} s, more than the {worth:.2g} s allowed."
             )
-        growths = [[Growth(query, wanted, _SHARE * query.tolerance) for wanted in _laws_of(q)] for q in query.questions]
+        goal = _SHARE * query.tolerance
+        growths: list[list[Growth]] = []
+        for question in query.questions:
+            places = np.arange(len(question.positions))
+            laws = [places] if question.needs_joint_law else np.split(places, len(places))
+            wanted = [WantedLaw(question.positions[law], question.weights[law]) for law in laws]
+            growths.append([Growth(query, law, goal) for law in wanted])
         reaches = True
         try:
             seconds = cls._look(query, growths, worth)
@@ -91,10 +97,9 @@ class Local(Method):
                 raise
             reaches, seconds = False, _PATIENCE
         if query.is_part:  # regions must not reach the border of a submodel
-            for group in growths:
-                for growth in group:
-                    growth.limit_growth()
-        looked = [growth.reached for group in growths for growth in group if growth.best is not None]
+            for growth in _all_of(growths):
+                growth.limit_growth()
+        looked = [growth.reached for growth in _all_of(growths) if growth.best is not None]
         bias = min(query.tolerance, max(looked, default=math.inf))
         plan = cls.draft(query, _describe(growths), bias, seconds=seconds, reaches_tolerance=reaches)
         return cls(query, plan, growths, best)
@@ -105,7 +110,7 @@ class Local(Method):
 
         Raise `CertificateError` if the expected time exceeds `worth` seconds.
         """
-        every = [growth for group in growths for growth in group]
+        every = _all_of(growths)
         some = list(dict.fromkeys(np.linspace(0, len(every) - 1, _SOME).astype(int).tolist()))
         others = [] if len(every) > _MANY and not query.is_part else sorted(set(range(len(every))) - set(some))
         seconds = 0.0
@@ -124,20 +129,21 @@ class Local(Method):
 
     def updated(self) -> NDArray[np.int64]:
         """Return all variables that may be summed over."""
-        parts = [growth.reach.ball(growth.limit).positions for group in self.growths for growth in group]
+        parts = [growth.reach.ball(growth.limit).positions for growth in _all_of(self.growths)]
         return np.unique(np.concatenate(parts))
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """Return the answer; a `CertificateError` with the intervals if one is wider than the tolerance."""
         _ = self.query.space.start  # the evidence may be impossible
-        every = [growth for group in self.growths for growth in group]
+        every = _all_of(self.growths)
         is_short_of_time = False
         for k, growth in enumerate(every):
             is_short_of_time |= self._finish(growth, running.deadline.left / (len(every) - k))
         estimate = self._assemble()
         if not (estimate.half_width > self.query.tolerance).any():
             return estimate
-        reason = Shortfall.SUMS if self._boundary > self.query.tolerance else Shortfall.ROUNDING
+        boundaries = [math.inf if growth.best is None else growth.best.disagreement.max() for growth in every]
+        reason = Shortfall.SUMS if max(boundaries) > self.query.tolerance else Shortfall.ROUNDING
         if reason is Shortfall.SUMS and (is_short_of_time or running.deadline.is_over):
             reason = Shortfall.TIME
         estimate = replace(estimate, stopped_by=reason)
@@ -163,12 +169,6 @@ class Local(Method):
             growth.settle(most)
         return in_time < patient
 
-    @property
-    def _boundary(self) -> float:
-        """The largest boundary effect of the regions that were summed; infinite where one was not."""
-        regions = [growth.best for group in self.growths for growth in group]
-        return max(float(region.disagreement.max()) if region is not None else math.inf for region in regions)
-
     def _assemble(self) -> Estimate:
         rows, worst = [], 0.0
         for question, group in zip(self.query.questions, self.growths, strict=True):
@@ -176,7 +176,8 @@ class Local(Method):
             part, error = self._rows(question, [region for region in regions if region is not None], len(group))
             rows.append(part)
             worst = max(worst, error)
-        ways = {g.best.by_extremes for group in self.growths for g in group if g.best and not g.best.is_closed}
+        bests = [growth.best for growth in _all_of(self.growths) if growth.best is not None]
+        ways = {region.by_extremes for region in bests if not region.is_closed}
         words = [
             f"the states of regions around the targets were summed in floating point, good to {worst:.1g} (included)"
         ]
@@ -189,7 +190,7 @@ class Local(Method):
             words.append("Dobrushin's bound, rounded upwards, limits the effect of the boundary of these regions")
         return self.assemble(rows, 1.0, (*words, *unchecked_weights(self.query)))
 
-    def _rows(self, question: StateQuestion, regions: list[Region], wanted: int) -> tuple[Rows, float]:
+    def _rows(self, question: StateQuestion, regions: list[TargetRegion], wanted: int) -> tuple[AnswerRows, float]:
         """Return the rows of a question and their rounding error, from the regions of its `wanted` laws."""
         laws = [_laws_in_time(region) for region in regions]
         rounding = self.query.space.rounding
@@ -198,7 +199,7 @@ class Local(Method):
         ends = [np.concatenate([pair[end].probabilities for pair in laws]) for end in (0, -1)] if is_whole else []
         if not ends or error == math.inf:
             low, high = (np.full(len(question), end) for end in question.bounds)
-            return Rows(0.5 * (low + high), low, high, high - low), 1.0
+            return AnswerRows(0.5 * (low + high), low, high, high - low), 1.0
         values, errors = zip(*(question.exact(end, error) for end in ends), strict=True)
         value = 0.5 * (values[0] + values[1])
         disagreement = np.concatenate([region.disagreement for region in regions])
@@ -210,13 +211,13 @@ class Local(Method):
         bias = np.minimum(question.biases(disagreement) + np.maximum(*errors) * (1.0 + 2.0**-40) + slack, question.span)
         bias = bias * (1.0 + 2.0**-50)
         least, most = question.bounds
-        return Rows(value, np.maximum(value - bias, least), np.minimum(value + bias, most), bias), error
+        return AnswerRows(value, np.maximum(value - bias, least), np.minimum(value + bias, most), bias), error
 
     def _too_wide(self, estimate: Estimate) -> CertificateError:
         worst = int(np.argmax(estimate.half_width))
         names = [name_of(target) for target in estimate.targets]
         wide = {name for name, width in zip(names, estimate.half_width, strict=True) if width > self.query.tolerance}
-        largest = max((g.best.size for group in self.growths for g in group if g.best is not None), default=0)
+        largest = max((growth.best.size for growth in _all_of(self.growths) if growth.best is not None), default=0)
         reason = (
             f"sums over regions of up to {largest} variables leave {counted(len(wide), 'target')} with intervals wider "
             f"than the tolerance (the widest is {estimate.half_width[worst]:.3g} at {names[worst]})."
@@ -234,7 +235,11 @@ class Local(Method):
         ]
 
 
-def _laws_in_time(region: Region) -> list[Law]:
+def _all_of(growths: list[list[Growth]]) -> list[Growth]:
+    return [growth for group in growths for growth in group]
+
+
+def _laws_in_time(region: TargetRegion) -> list[Law]:
     """Return the laws of a region; an empty list if no time is left to sum them."""
     try:
         return region.laws or []
@@ -247,17 +252,9 @@ def count_laws(query: Query) -> int:
     return sum(1 if question.needs_joint_law else len(question.positions) for question in query.questions)
 
 
-def _laws_of(question: Question) -> list[Wanted]:
-    """Return the laws that a question needs: one for each variable, or the joint law of all."""
-    if not question.needs_joint_law:
-        weights = question.weights
-        return [Wanted(question.positions[k : k + 1], weights[k : k + 1]) for k in range(len(question.positions))]
-    return [Wanted(question.positions, question.weights)]
-
-
 def _describe(growths: list[list[Growth]]) -> str:
     """Describe the planned sums in one sentence."""
-    regions = [growth.next or growth.best for group in growths for growth in group]
+    regions = [growth.next or growth.best for growth in _all_of(growths)]
     known = [region for region in regions if region is not None]
     if not known:
         return "sums over regions around the targets"
@@ -282,12 +279,8 @@ def _why_not(growth: Growth) -> str:
 
 
 def _too_dear(growth: Growth, seconds: float, worth: float) -> str:
-    reached = (
-        ""
-        if growth.best is None
-        else f"; a region of {growth.best.size} variables leaves a boundary effect of {growth.reached:.3g}"
-    )
-    size = 0 if growth.next is None else growth.next.size
+    best, size = growth.best, 0 if growth.next is None else growth.next.size
+    reached = f"; a region of {best.size} variables leaves a boundary effect of {growth.reached:.3g}" if best else ""
     if seconds == math.inf:
         return f"sums over about {size} variables would need tables that are too large{reached}."
     return (

@@ -361,17 +361,13 @@ def _read_queries(queries: Any) -> list[Pair]:
         raise ArgumentError("queries", _REQUIREMENT, queries)
     read = []
     for k, query in enumerate(queries):
-        if not isinstance(query, tuple | list) or len(query) != 2 or not _is_evidence(query[1]):
+        if not isinstance(query, tuple | list) or len(query) != 2 or not isinstance(query[1], Mapping | None):
             raise ArgumentError(f"queries[{k}]", _REQUIREMENT, query)
         targets, evidence = query
         if isinstance(targets, Iterator | KeysView | ValuesView):  # can be read only once, or cannot be pickled
             targets = list(targets)
         read.append((targets, None if evidence is None else dict(evidence)))
     return read
-
-
-def _is_evidence(value: Any) -> bool:
-    return value is None or isinstance(value, Mapping)
 
 
 def _find_unsendable(asked: list[Pair], executor: Executor | None) -> dict[int, Exception]:
@@ -394,11 +390,7 @@ def _take_over(finished: Any, name: str, seed: Any) -> dict[int, Estimate]:
     )
     if not isinstance(finished, Estimates):
         raise ArgumentError("finished", requirement, finished)
-    if finished._name != name or (seed is not None and _seed_numbers(seed) != _seed_numbers(finished.seed)):
+    seeds = [] if seed is None else [seed_sequence(own).generate_state(4).tolist() for own in (seed, finished.seed)]
+    if finished._name != name or any(numbers != seeds[0] for numbers in seeds):
         raise ArgumentError("finished", requirement, got="what another call had finished")
     return dict(finished.answers)
-
-
-def _seed_numbers(seed: Any) -> list[int]:
-    """Return the seed in canonical form."""
-    return [int(number) for number in seed_sequence(seed).generate_state(4)]

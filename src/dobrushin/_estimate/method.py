@@ -9,24 +9,22 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.origin import Asked, Transcript
+from dobrushin._estimate.answer import Asked, Estimate, Transcript
 from dobrushin._estimate.query import METHODS, Query
-from dobrushin._estimate.questions import Question
+from dobrushin._estimate.questions import TargetQuestion
 from dobrushin._estimate.targets import shown
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.call import NO_DEADLINE, guarded
 from dobrushin._shared.running import Running, kept_seed
 from dobrushin._shared.text import card, in_full, percent, rounded_up
 from dobrushin._variation import Variation
@@ -113,7 +111,7 @@ class Plan:
     is_certain: bool = False
     relevance: str = ""
     noun: str = "probability"  # what a label by itself was taken to ask for
-    made_by: type[Method] | None = field(default=None, repr=False)
+    made_by: type[Method] = field(default_factory=lambda: Nothing, repr=False)
 
     @property
     def updates(self) -> int:
@@ -188,7 +186,7 @@ class Curve:
     words: str
 
 
-class Rows(NamedTuple):
+class AnswerRows(NamedTuple):
     """Means, interval limits and bias bounds for the rows of one question."""
 
     mean: NDArray[np.float64]
@@ -282,7 +280,7 @@ class Method(ABC):
         return None
 
     def assemble(
-        self, rows: list[Rows], confidence: float, assumptions: tuple[str, ...], plan: Plan | None = None,
+        self, rows: list[AnswerRows], confidence: float, assumptions: tuple[str, ...], plan: Plan | None = None,
         *, samples: Samples | None = None, certificate: Variation | None = None,
         seed: np.random.SeedSequence | None = None, run: Any = None,
     ) -> Estimate:  # fmt: skip
@@ -318,7 +316,7 @@ class Method(ABC):
         return CertificateError({cls.name: reason}, cls.remedy)
 
     @classmethod
-    def refuse_many_states(cls, query: Query, question: Question) -> None:
+    def refuse_many_states(cls, query: Query, question: TargetQuestion) -> None:
         """Refuse a question about the joint law of more states than may be summed."""
         states = math.prod(query.model._form.cardinalities[question.positions].tolist())
         if question.needs_joint_law and states > _MAX_JOINT_STATES:
@@ -358,7 +356,7 @@ class Nothing(Method):
             least, most = (np.full(len(question), end) for end in question.bounds)
             with np.errstate(invalid="ignore"):  # infinite bounds have no midpoint
                 middle = 0.5 * (least + most)
-            rows.append(Rows(middle, least, most, most - least))
+            rows.append(AnswerRows(middle, least, most, most - least))
         return self.assemble(rows, 1.0, ("nothing: these limits hold for every model",))
 
     @classmethod
@@ -372,25 +370,31 @@ def nothing_known(query: Query) -> Estimate:
     return Nothing.propose(query, Choice()).answer(np.random.SeedSequence(0), Running())
 
 
-def method_of(plan: Plan) -> type[Method]:
-    """Return the method that made a plan."""
-    return plan.made_by or Nothing
-
-
 @contextmanager
-def adapt_errors(adapt: Callable[[Estimate], Estimate], part: Numbering | None) -> Iterator[None]:
-    """Adapt the partial results of errors, and lift their plans to the model that `part` belongs to."""
+def carry_estimate(
+    query: Query, plan: Plan | None = None, part: Numbering | None = None,
+    adapt: Callable[[Estimate], Estimate] | None = None,
+) -> Iterator[None]:  # fmt: skip
+    """Attach an estimate to errors that have none, at worst a vacuous one, and a plan to those of budgets.
+
+    Scans are lifted to the model that `part` belongs to, or estimates are adapted by `adapt`.
+    """
+
+    def carried(result: Estimate | None) -> Estimate:
+        estimate = result or nothing_known(query)
+        if adapt is not None:
+            return adapt(estimate)
+        return estimate if part is None else estimate.lift(part)
+
     try:
         yield
-    except Interrupted as error:
-        raise interrupted(adapt(error.result)) from None
+    except KeyboardInterrupt as error:
+        raise interrupted(carried(error.result if isinstance(error, Interrupted) else None)) from None
     except (CertificateError, WorkerError) as error:
-        if error.result is None:
-            raise
-        raise error.with_result(adapt(error.result)) from None
+        raise error.with_result(carried(error.result)) from None
     except BudgetError as error:
-        plan = error.plan if part is None or error.plan is None else error.plan.lift(part)
-        raise error.with_result(None if error.result is None else adapt(error.result), plan) from None
+        own = error.plan or plan
+        raise error.with_result(carried(error.result), own if own is None or part is None else own.lift(part)) from None
 
 
 def register(method: type[Method]) -> type[Method]:
@@ -399,38 +403,6 @@ def register(method: type[Method]) -> type[Method]:
     return method
 
 
-def is_certain(name: str) -> bool:
-    """Return whether a method involves no random draws; "auto" may involve them."""
-    return name in METHODS and METHODS[name].is_certain
-
-
 def interrupted(estimate: Estimate) -> Interrupted:
     """Return the error for Ctrl-C, with the partial result."""
     return Interrupted(f"the intervals so far have half-widths up to {estimate.half_width.max():.3g}", result=estimate)
-
-
-@contextmanager
-def carry_estimate(query: Query, plan: Plan | None = None) -> Iterator[None]:
-    """Attach an estimate to errors that have none, at worst a vacuous one, and a plan to those of budgets."""
-    try:
-        yield
-    except Interrupted:
-        raise
-    except KeyboardInterrupt:
-        raise interrupted(nothing_known(query)) from None
-    except CertificateError as error:
-        raise error.with_result(error.result or nothing_known(query)) from None
-    except BudgetError as error:
-        raise error.with_result(error.result or nothing_known(query), error.plan or plan) from None
-
-
-def answer(method: Method, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-    """Return the answer of a proposal; errors carry an estimate, at worst a vacuous one."""
-    return answer_by(lambda: method.answer(sequence, running), method, running)
-
-
-def answer_by(find: Callable[[], Estimate], method: Method, running: Running) -> Estimate:
-    """Return the result of `find` as the answer of a proposal; errors are those of `answer`."""
-    limit = nullcontext() if running.deadline is NO_DEADLINE else running.deadline
-    with carry_estimate(method.query, method.plan), limit:
-        return guarded(find)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -19,14 +20,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.answer import Asked, Estimate, Transcript
 from dobrushin._estimate.choice import choose, find_relevant, restrict_query
 from dobrushin._estimate.exact import Exact
-from dobrushin._estimate.method import REMEDY, Choice, Method, Plan, Rows, answer, interrupted
-from dobrushin._estimate.origin import Asked, Transcript
+from dobrushin._estimate.method import REMEDY, AnswerRows, Choice, Method, Plan, carry_estimate, interrupted
 from dobrushin._estimate.query import Query
-from dobrushin._estimate.questions import Marginals, Question, StateQuestion
+from dobrushin._estimate.questions import SingleMarginals, TargetQuestion
 from dobrushin._estimate.targets import shown
+from dobrushin._shared.call import guarded
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError, Interrupted, WorkerError
 
@@ -57,24 +58,23 @@ class _Piece:
         first = self.query.questions[0].targets[0]
         return f"the part of {shown(first)!r} ({self.query.model.n_variables} variables)"
 
-    def plan(self, method: str, budget: float | None) -> _Piece:
-        """Return the part with its best method; `budget` is the number of updates left for it."""
-        try:
-            return replace(self, method=choose(replace(self.query, method=method, budget=budget)))
-        except (CertificateError, BudgetError) as refusal:
-            return replace(self, reason=refusal.message)
+    @property
+    def draws(self) -> bool:
+        """Return whether the part has a method that draws."""
+        return self.method is not None and not self.method.plan.is_certain
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> tuple[Estimate | None, str]:
         """Return the estimate, if any, and the reason if it misses the tolerance."""
         if self.method is None:
             return None, self.reason
         try:
-            return answer(self.method, sequence, running), ""
+            with carry_estimate(self.method.query, self.method.plan):
+                return guarded(self.method.answer, sequence, running), ""
         except (CertificateError, BudgetError) as failure:
             return failure.result, failure.message
 
 
-class Parts(Method):
+class ByParts(Method):
     """One method for each part."""
 
     name: ClassVar[str] = "parts"
@@ -120,19 +120,22 @@ class Parts(Method):
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """Return the answers of all parts; a `CertificateError` with all intervals if a part misses the tolerance."""
-        columns = [np.concatenate(column) for column in zip(*map(_unknown, self.query.questions), strict=True)]
+        # The vacuous limits are valid for every model.
+        least = np.concatenate([np.full(len(question), question.bounds[0]) for question in self.query.questions])
+        most = np.concatenate([np.full(len(question), question.bounds[1]) for question in self.query.questions])
+        choices = np.concatenate([question.choices for question in self.query.questions])
+        columns = [least + (most - least) / choices, least, most, most - least]
         assumptions, reasons, drawn, is_certain = [_BY_PARTS], [], 0, True
         stopped_by: str | None = None
         ended: Interrupted | WorkerError | None = None
         parts: list[Transcript | None] = [None] * len(self.pieces)
         for k, piece in enumerate(self.pieces):
-            samples = piece.method is not None and not piece.method.plan.is_certain
             estimate: Estimate | None
             try:
-                estimate, reason = piece.answer(*_own_run(drawn if samples else 0, sequence, running))
+                estimate, reason = piece.answer(*_own_run(drawn if piece.draws else 0, sequence, running))
             except (Interrupted, WorkerError) as trouble:
                 ended, estimate, reason = trouble, trouble.result, ""
-            drawn += samples
+            drawn += piece.draws
             if reason:
                 reasons.append(f"{piece.words}: {reason}")
             if estimate is not None:
@@ -145,8 +148,8 @@ class Parts(Method):
                 stopped_by = stopped_by or estimate.stopped_by
             if ended is not None:
                 break
-        confidence = 1.0 if is_certain else self.query.confidence
-        whole = self.assemble([Rows(*columns)], confidence, tuple(assumptions), seed=None if is_certain else sequence)
+        confidence, seed = (1.0, None) if is_certain else (self.query.confidence, sequence)
+        whole = self.assemble([AnswerRows(*columns)], confidence, tuple(assumptions), seed=seed)
         whole = replace(whole, stopped_by=stopped_by)
         if self.query.proof:
             whole = replace(whole, asked=Asked(transcript=Transcript(self, parts=parts)))
@@ -178,18 +181,18 @@ def _plan_all(pieces: list[_Piece], budget: float | None) -> list[_Piece]:
     planned: list[_Piece] = []
     hard = 0
     for piece in pieces:
-        planned.append(piece.plan("auto" if hard < _MOST_HARD else Exact.name, budget))
-        method = planned[-1].method
-        hard += method is None or not method.plan.reaches_tolerance
-        if budget is not None and method is not None:
+        name = "auto" if hard < _MOST_HARD else Exact.name
+        try:
+            method = choose(replace(piece.query, method=name, budget=budget))
+        except (CertificateError, BudgetError) as refusal:
+            planned.append(replace(piece, reason=refusal.message))
+            hard += 1
+            continue
+        planned.append(replace(piece, method=method))
+        hard += not method.plan.reaches_tolerance
+        if budget is not None:
             budget = max(budget - method.needed_updates(), 1.0)
     return planned
-
-
-def _unknown(question: StateQuestion) -> Rows:
-    """Return the vacuous limits that are valid for every model."""
-    least, most = (np.full(len(question), float(end)) for end in question.bounds)
-    return Rows(least + (most - least) / question.choices, least, most, most - least)
 
 
 def _own_run(number: int, sequence: np.random.SeedSequence, running: Running) -> tuple[np.random.SeedSequence, Running]:
@@ -205,7 +208,7 @@ def _own_run(number: int, sequence: np.random.SeedSequence, running: Running) ->
 def _split(query: Query) -> list[_Piece]:
     """Split the query into parts; return an empty list if there is only one."""
     homes = _by_relevance(query) or _by_component(query)
-    pieces: dict[int, tuple[list[Question], list[NDArray[np.int64]]]] = {}
+    pieces: dict[int, tuple[list[TargetQuestion], list[NDArray[np.int64]]]] = {}
     first = 0
     for question, home in zip(query.questions, homes, strict=True):
         rows = first + np.arange(len(question))
@@ -221,30 +224,30 @@ def _split(query: Query) -> list[_Piece]:
     return sorted(whole, key=lambda piece: piece.query.model.n_variables)
 
 
-def _share(query: Query, questions: list[Question]) -> Query:
+def _share(query: Query, questions: list[TargetQuestion]) -> Query:
     """Return the query about one part, with its share of the error probability."""
     share = sum(question.intervals for question in questions) / query.intervals
     confidence = math.nextafter(1.0 - (1.0 - query.confidence) * share, 1.0)  # rounded upwards
     if confidence >= 1.0:
-        raise Parts.refuse(
+        raise ByParts.refuse(
             f"the error probability {1.0 - query.confidence:.3g} is too small to be shared by the parts of this query."
         )
     own, _ = restrict_query(replace(query, questions=questions))
     return replace(own, confidence=confidence, relevance=query.relevance)
 
 
-def _cut(question: Question, home: NDArray[np.int64]) -> list[tuple[int, Question, NDArray[np.bool_]]]:
+def _cut(question: TargetQuestion, home: NDArray[np.int64]) -> Iterator[tuple[int, TargetQuestion, NDArray[np.bool_]]]:
     """Cut a question by the parts of its variables: number of the part, question, and mask of its rows."""
-    if not isinstance(question, Marginals):
-        return [(int(home[0]), question, np.ones(len(question), dtype=bool))]
-    cuts: list[tuple[int, Question, NDArray[np.bool_]]] = []
+    if not isinstance(question, SingleMarginals):
+        yield int(home[0]), question, np.ones(len(question), dtype=bool)
+        return
     for number in dict.fromkeys(home.tolist()):
         own = home == number
         chosen = np.flatnonzero(own).tolist()
         labels, values = [question.labels[k] for k in chosen], [question.values[k] for k in chosen]
         names = None if question.names is None else [question.names[k] for k in chosen]
-        cuts.append((number, Marginals(question.positions[own], labels, values, names), np.repeat(own, question.sizes)))
-    return cuts
+        part = SingleMarginals(question.positions[own], labels, values, names)
+        yield number, part, np.repeat(own, question.sizes)
 
 
 def _by_component(query: Query) -> list[NDArray[np.int64]]:
@@ -254,7 +257,9 @@ def _by_component(query: Query) -> list[NDArray[np.int64]]:
     """
     component = query.model._form.components().astype(np.int64)
     count = int(component.max()) + 1
-    chains = [component[question.positions] for question in query.questions if not isinstance(question, Marginals)]
+    chains = [
+        component[question.positions] for question in query.questions if not isinstance(question, SingleMarginals)
+    ]
     ends = [np.concatenate([np.empty(0, dtype=np.int64), *(c[cut] for c in chains)]) for cut in (np.s_[:-1], np.s_[1:])]
     joined = sparse.coo_array((np.ones(len(ends[0])), (ends[0], ends[1])), shape=(count, count))
     group = csgraph.connected_components(joined, directed=False)[1].astype(np.int64)[component]
@@ -269,30 +274,24 @@ def _by_relevance(query: Query) -> list[NDArray[np.int64]] | None:
     The targets with most relevant variables come first, and take all targets among these variables. None if no
     variable is barren (then only components differ) or if there are too many targets.
     """
-    form, units = query.model._form, _units(query)
-    n = form.n_variables
+    form, n = query.model._form, query.model.n_variables
+    # What is answered together: the number of its question, its columns there, and the positions of its variables.
+    units: list[tuple[int, slice, NDArray[np.int64]]] = []
+    for k, question in enumerate(query.questions):
+        size = len(question.positions)
+        width = 1 if isinstance(question, SingleMarginals) else size
+        columns = [slice(first, first + width) for first in range(0, size, width)]
+        units += [(k, places, question.positions[places]) for places in columns]
     if n * len(units) > _MOST_PAIRS or all(form.sum_out(np.arange(n) == v)[1].all() for v in (0, n - 1)):
         return None
-    matters = np.stack([find_relevant(form, unit)[1] for _, unit in units])
+    matters = np.stack([find_relevant(form, positions)[1] for *_, positions in units])
     homes = [np.full(len(question.positions), -1, dtype=np.int64) for question in query.questions]
     waiting = np.ones(len(units), dtype=bool)
     for number in np.argsort(-matters.sum(axis=1), kind="stable").tolist():
         if waiting[number]:
-            for k in np.flatnonzero(waiting).tolist():
-                places, positions = units[k]
+            for unit in np.flatnonzero(waiting).tolist():
+                k, places, positions = units[unit]
                 if matters[number, positions].all():
-                    homes[places[0]][places[1]] = number
-                    waiting[k] = False
+                    homes[k][places] = number
+                    waiting[unit] = False
     return homes
-
-
-def _units(query: Query) -> list[tuple[tuple[int, slice], NDArray[np.int64]]]:
-    """Return the units that are answered together: (number of the question, its columns) and variable positions."""
-    units = []
-    for number, question in enumerate(query.questions):
-        size = len(question.positions)
-        width = 1 if isinstance(question, Marginals) else size
-        for first in range(0, size, width):
-            places = slice(first, first + width)
-            units.append(((number, places), question.positions[places]))
-    return units

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.questions import JointMarginal, Marginals, Mean, Question
+from dobrushin._estimate.questions import JointMarginal, Mean, SingleMarginals, TargetQuestion
 from dobrushin._estimate.targets import Joint, Statistic, Target, TargetReader
 from dobrushin._exact.arithmetic import SumResult
 from dobrushin._exact.engine import SumPlan
@@ -80,7 +80,7 @@ class Query:
     """A call of `plan` or `estimate`, read and checked."""
 
     space: Any  # a `Space`; methods that know one kind of model use what only that kind has
-    questions: list[Any]  # of `Question`s: methods use what those of their kind of model have
+    questions: list[Any]  # of `TargetQuestion`s: methods use what those of their kind of model have
     tolerance: float
     confidence: float
     method: str
@@ -133,7 +133,7 @@ class Query:
         asked, n = len(self.positions), self.model.n_variables
         return asked >= _VERY_MANY and 4 * asked >= n
 
-    def columns(self, question: Question) -> NDArray[np.int64]:
+    def columns(self, question: TargetQuestion) -> NDArray[np.int64]:
         """Return the places of a question's variables in `positions`."""
         return np.searchsorted(self.positions, question.positions)
 
@@ -187,14 +187,14 @@ def read_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:
 class _StateReader(TargetReader):
     """Questions about variables with states."""
 
-    def read_all(self) -> list[Question]:
+    def read_all(self) -> list[TargetQuestion]:
         positions = np.arange(self.rest.n_variables)
-        return [Marginals(positions, list(self.rest.labels), self._states(positions), self._names(positions))]
+        return [SingleMarginals(positions, list(self.rest.labels), self._states(positions), self._names(positions))]
 
-    def read_labels(self, labels: list[Any]) -> list[Question]:
+    def read_labels(self, labels: list[Any]) -> list[TargetQuestion]:
         positions = self.positions(labels)
         labels = self.rest._labels_at(positions)
-        return [Marginals(positions, labels, self._states(positions), self._names(positions))]
+        return [SingleMarginals(positions, labels, self._states(positions), self._names(positions))]
 
     def read(self, target: Target) -> JointMarginal | Mean:
         if isinstance(target, Joint):
@@ -312,14 +312,6 @@ class Space(ABC):
         return self
 
 
-class PlanSearch(NamedTuple):
-    """Result of a search for exact sums: the plan, or the refusal within `limit` bytes."""
-
-    plan: SumPlan | None
-    limit: float = 0.0
-    refusal: BudgetError | None = None
-
-
 # The methods for variables with states, by name, in the order in which "auto" asks them.
 METHODS: dict[str, type[Method]] = {}
 
@@ -333,7 +325,8 @@ class Workspace(Space):
     place : Numbering or None
         Positions of the relevant variables in the original model; None if none were dropped.
     sum_plans : dict
-        Plans by the positions of the variables of a joint law; the empty key stands for all single variables.
+        Plans by the positions of the variables of a joint law; the empty key stands for all single variables. Where
+        there is no plan: the bytes that it might take, and the refusal.
     sums : SumResult or None
         The marginals of all single variables.
     log_partition : LogPartition or None
@@ -345,7 +338,7 @@ class Workspace(Space):
     model: Model
     is_given: bool = False
     place: Numbering | None = None
-    sum_plans: dict[tuple[int, ...], PlanSearch] = field(default_factory=dict)
+    sum_plans: dict[tuple[int, ...], SumPlan | tuple[float, BudgetError]] = field(default_factory=dict)
     sums: SumResult | None = None
     log_partition: LogPartition | None = None
     log_evidence: LogPartition | None = None

@@ -41,7 +41,7 @@ class Shortfall(StrEnum):
         return repr(self.value)
 
 
-class Question(ABC):
+class TargetQuestion(ABC):
     """A question: some rows of the answer about the same variables.
 
     Attributes
@@ -106,7 +106,7 @@ class Question(ABC):
         return len(self.targets)
 
 
-class StateQuestion(Question):
+class StateQuestion(TargetQuestion):
     """A question about variables with states.
 
     Attributes
@@ -132,9 +132,15 @@ class StateQuestion(Question):
         """Count the outcomes that leave the question open: one number, or one for each variable."""
         return np.array([np.count_nonzero(~settled.all(axis=1))])
 
-    @abstractmethod
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return np.ones(len(self.positions))
+
     def exact(self, probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
         """Return value and error bound of each row, from probabilities with a relative error of at most `error`."""
+        if error == np.inf:
+            return probabilities, np.ones(len(probabilities))
+        return probabilities, np.minimum(1.0, probabilities * (2.0 * error) + 2.0**-1000)
 
     def tally(self, error: float, aim: float, sets: bool) -> Tally:
         """Return a new tally of outcomes; `aim` is the half-width wanted for a mean."""
@@ -145,7 +151,7 @@ class StateQuestion(Question):
 
 
 @dataclass(eq=False)
-class Marginals(StateQuestion):
+class SingleMarginals(StateQuestion):
     """The marginals of single variables, one after the other."""
 
     positions: NDArray[np.int64]
@@ -161,10 +167,6 @@ class Marginals(StateQuestion):
         self.sizes = np.array([len(states) for states in self.values])
         self.choices = np.repeat(self.sizes, self.sizes)
         self.intervals, self.norm = int(_intervals(self.sizes).sum()), len(self.positions)
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        return np.ones(len(self.positions))
 
     @property
     def targets(self) -> list[Any]:
@@ -190,15 +192,8 @@ class Marginals(StateQuestion):
             for state in values:
                 yield (states[:, k] == state).astype(np.float64)
 
-    def counts_of(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the counts of the rows from a table (variables, states), without padding states."""
-        return table[np.arange(table.shape[1]) < self.sizes[:, None]]
-
     def unsettled(self, settled: NDArray[np.bool_]) -> NDArray[np.int64]:
         return np.asarray((~settled).sum(axis=0))
-
-    def exact(self, probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
-        return _exact_probabilities(probabilities, error)
 
 
 @dataclass(eq=False)
@@ -217,10 +212,6 @@ class JointMarginal(StateQuestion):
         self.intervals, self.norm = int(_intervals(rows)), len(self.positions)
 
     @property
-    def weights(self) -> NDArray[np.float64]:
-        return np.ones(len(self.positions))
-
-    @property
     def targets(self) -> list[Any]:
         return [self.joint] * len(self)
 
@@ -229,8 +220,7 @@ class JointMarginal(StateQuestion):
         return list(product(*(self.values if self.names is None else self.names)))
 
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
-        bound = min(1.0, weighted_sum(self.weights, disagreement, 0))
-        return np.full(len(self), bound)
+        return np.full(len(self), min(1.0, weighted_sum(self.weights, disagreement, 0)))
 
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
         del first
@@ -246,9 +236,6 @@ class JointMarginal(StateQuestion):
         step = np.array([values.step for values in self.values])
         digits = (states.astype(np.int64) - lowest) // step
         return np.ravel_multi_index(tuple(digits.T), self.shape).astype(np.int64)
-
-    def exact(self, probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
-        return _exact_probabilities(probabilities, error)
 
 
 @dataclass(eq=False)
@@ -322,12 +309,6 @@ def _settled_rows(states: NDArray[Any], settled: NDArray[np.bool_] | None) -> ND
     return states if settled is None else states[settled.all(axis=1)]
 
 
-def _exact_probabilities(probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
-    if error == np.inf:
-        return probabilities, np.ones(len(probabilities))
-    return probabilities, np.minimum(1.0, probabilities * (2.0 * error) + 2.0**-1000)
-
-
 # -- outcomes, counted and averaged ------------------------------------------------------------
 
 
@@ -376,7 +357,8 @@ class CountTally(Tally):
         """Add counts of single variables (variables, states), and of outcomes that have not coalesced."""
         if unsettled is not None:
             self.open = self.open + np.repeat(unsettled, self.question.sizes)
-        self.settled = self.settled + self.question.counts_of(table)
+        is_state = np.arange(table.shape[1]) < self.question.sizes[:, None]  # smaller variables are padded
+        self.settled = self.settled + table[is_state]
 
     def limits(self, outcomes: int, error: float, wrong: float, early: bool) -> tuple[NDArray[np.float64], ...]:
         shared = self.settled + self.open / self.question.choices

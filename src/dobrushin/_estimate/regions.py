@@ -1,4 +1,4 @@
-"""Regions around targets, grown until the boundary effect is small. [trusted: `Region.laws`, `Region.disagreement`]
+"""Regions around targets, grown until the boundary effect is small. [trusted: `laws`, `disagreement`]
 
 The states of a region are summed with its boundary fixed. The boundary effect is bounded in one of two ways: by the
 two extreme boundary states, where couplings are attractive after relabelling states; otherwise by Dobrushin's bound for
@@ -37,17 +37,17 @@ _LEAST_SLOPE = 0.02
 _MOST_HALVINGS = 3
 
 
-class Wanted(NamedTuple):
+class WantedLaw(NamedTuple):
     """The law that a question needs: of one variable, or of several jointly."""
 
     positions: NDArray[np.int64]
     weights: NDArray[np.float64]
 
 
-class Region:
+class TargetRegion:
     """Variables around a target, their elimination order, and a bound on the effect of their boundary."""
 
-    def __init__(self, query: Query, wanted: Wanted, ball: Ball, by_extremes: bool) -> None:
+    def __init__(self, query: Query, wanted: WantedLaw, ball: Ball, by_extremes: bool) -> None:
         self.query, self.wanted, self.ball = query, wanted, ball
         self.by_extremes = by_extremes
         self.sweeps = 0  # over the region, behind Dobrushin's bound
@@ -69,9 +69,9 @@ class Region:
     @property
     def order(self) -> Order | None:
         """Return an elimination order; None if its tables are too large."""
-        return self._order_within(_MAX_SUM_CELLS)
+        return self.order_within(_MAX_SUM_CELLS)
 
-    def _order_within(self, cells: float) -> Order | None:
+    def order_within(self, cells: float) -> Order | None:
         """Return the elimination order, searched for with at most `cells` table entries unless known."""
         if self._order is None and cells > self._searched:
             ball, form = self.ball, self.query.model._form
@@ -105,7 +105,7 @@ class Region:
 
     def fits(self, cells: float) -> bool:
         """Return whether the sums need at most `cells` table entries; the search for an order stops there."""
-        order = self._order_within(min(cells / self.sums, _MAX_SUM_CELLS))
+        order = self.order_within(min(cells / self.sums, _MAX_SUM_CELLS))
         return order is not None and self.sums * order.entries <= cells
 
     def tells(self, cells: float) -> bool:
@@ -197,13 +197,13 @@ class Region:
 class Growth:
     """Growing regions around one target, until the bias bound is below the goal or the sum is too expensive."""
 
-    def __init__(self, query: Query, wanted: Wanted, goal: float) -> None:
+    def __init__(self, query: Query, wanted: WantedLaw, goal: float) -> None:
         self.query, self.wanted, self.goal = query, wanted, goal
         self.limit = MOST_VARIABLES  # variables that a region may have
         self.by_extremes = True
         self.history: list[tuple[float, float]] = []  # -log(influence left out), -log(bias) of each region
-        self.best: Region | None = None  # the one with the smallest bias so far
-        self.next: Region | None = None  # the one to sum next
+        self.best: TargetRegion | None = None  # the one with the smallest bias so far
+        self.next: TargetRegion | None = None  # the one to sum next
 
     @cached_property
     def reach(self) -> Reach:
@@ -254,12 +254,12 @@ class Growth:
         size = self.reach.grow(least) if self.best is None else self.best.size
         while self.best is None or (not self.best.fits(cells) and size > least):
             size = max(least, size // 2)
-            region = Region(self.query, self.wanted, self.reach.ball(size), self.by_extremes)
+            region = TargetRegion(self.query, self.wanted, self.reach.ball(size), self.by_extremes)
             if region.fits(cells) or size == least:
                 self.best = None
                 self._take(region)
 
-    def _take(self, region: Region) -> bool:
+    def _take(self, region: TargetRegion) -> bool:
         """Bound the bias of a region; return False if extreme states cannot bound it in this model."""
         if region.by_extremes and not region.is_closed and (region.around.extremes is None or region.laws is None):
             self.by_extremes = False
@@ -294,7 +294,7 @@ class Growth:
             return None if len(self.history) > 2 or last > 40.0 else 1.5 * last + 1.0
         return min(x, 2.5 * last + 2.0)
 
-    def _region(self, x: float) -> Region | None:
+    def _region(self, x: float) -> TargetRegion | None:
         """Return the region of influence at least exp(-x); None if it is too large or no larger than the best one."""
         least = len(self.wanted.positions) if self.best is None else self.best.size + 1
         size = self.reach.grow(least, math.exp(-x), self.limit + 1)
@@ -304,4 +304,4 @@ class Growth:
         size = larger if math.exp(-x) < middle and larger <= self.limit else size
         if not (self.best.size if self.best else 0) < size <= self.limit:
             return None
-        return Region(self.query, self.wanted, self.reach.ball(size), self.by_extremes)
+        return TargetRegion(self.query, self.wanted, self.reach.ball(size), self.by_extremes)

@@ -1,7 +1,7 @@
 """Outcomes for a plan, drawn block by block and turned into intervals; and the methods that draw chains. [trusted]
 
-An interval is for the law of the outcomes; it is then widened by what that law can be off, which is its bias. A run
-that is ended early has wider ones, which were provided for.
+An interval is for the law of the outcomes; it is then widened by the bias of that law. Intervals of a run that is
+stopped early are wider: a share of the error probability was kept for them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import Choice, Method, Plan, Rows, interrupted
+from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan, interrupted
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Shortfall, Tally
 from dobrushin._sampling import Record, Samples
@@ -37,42 +37,24 @@ _FIRST_BLOCK = 1024
 _STOPPED_BY = {KeyboardInterrupt: Shortfall.INTERRUPTED, TimeUp: Shortfall.TIME, Lost: Shortfall.EXECUTOR}
 
 
-def stopped_by(trouble: Trouble | None) -> Shortfall | None:
-    """Return what ended a run early."""
-    return next((words for kind, words in _STOPPED_BY.items() if isinstance(trouble, kind)), None)
-
-
-def close(
-    estimate: Estimate, trouble: Trouble | None, done: int, wanted: int, outcomes: str, running: Running
-) -> Estimate:
-    """Return the answer of a run, or raise the error that carries it if the run ended for another reason than time."""
-    if isinstance(trouble, KeyboardInterrupt):
-        raise interrupted(estimate)
-    raise_trouble(trouble, estimate, done, wanted, outcomes, is_saved=running.checkpoint is not None)
-    return estimate
-
-
 class Run(ABC):
     """A run of independent outcomes, counted or averaged for every question.
 
-    Each limit of an interval may err with probability `error` / 2; `aim` is the half-width wanted for means.
+    Each limit of an interval may err with probability `error` / 2.
     """
 
+    trials: float = math.inf  # outcomes that are counted
     wrong: float = 0.0  # bound on the probability that an outcome is wrong
+    most_states: int = _MOST_STATES  # drawn at a time, and kept
 
     def __init__(
-        self, method: Method, error: float, aim: float, sequence: np.random.SeedSequence, running: Running, sets: bool
+        self, method: Method, error: float, tallies: list[Any], sequence: np.random.SeedSequence, running: Running
     ) -> None:
         self.method, self.query, self.plan = method, method.query, method.plan
-        self.error, self.sequence, self.running = error, sequence, running
+        self.error, self.tallies, self.sequence, self.running = error, tallies, sequence, running
         self.scan = cast(Scan, method.plan.scan)
-        self.tallies: list[Any] = self.make_tallies(aim, sets)
         self.done = 0
         self.trouble: Trouble | None = None  # what ended it early
-
-    def make_tallies(self, aim: float, sets: bool) -> list[Tally]:
-        """Make the tally of each question."""
-        return [question.tally(self.error, aim, sets) for question in self.query.questions]
 
     @abstractmethod
     def draw(self) -> None:
@@ -97,16 +79,20 @@ class Run(ABC):
 
     def close(self, estimate: Estimate) -> Estimate:
         """Return the answer, or raise the error that carries it if the run ended for another reason than time."""
-        wanted = max(self.plan.chains, self.done)
-        return close(estimate, self.trouble, self.done, wanted, self.method.outcomes, self.running)
+        if isinstance(self.trouble, KeyboardInterrupt):
+            raise interrupted(estimate)
+        wanted, is_saved = max(self.plan.chains, self.done), self.running.checkpoint is not None
+        raise_trouble(self.trouble, estimate, self.done, wanted, self.method.outcomes, is_saved=is_saved)
+        return estimate
 
     @property
     def stopped_by(self) -> Shortfall | None:
-        """What ended the run early, or what else makes an interval wider than the tolerance."""
-        return stopped_by(self.trouble) or next(filter(None, (tally.shortfall for tally in self.tallies)), None)
+        """Return what ended the run early, or what else makes an interval wider than the tolerance."""
+        ended = [words for kind, words in _STOPPED_BY.items() if isinstance(self.trouble, kind)]
+        return next(filter(None, (*ended, *(tally.shortfall for tally in self.tallies))), None)
 
     def early_words(self) -> list[str]:
-        """What the intervals of a run that was ended early rest on."""
+        """Return the assumption behind the intervals of a run that was stopped early."""
         if self.trouble is None:
             return []
         return [
@@ -119,25 +105,15 @@ class Run(ABC):
         """Return the largest number of outcomes drawn at a time."""
         return max(64, self.most_states // len(self.query.labels) // 64 * 64)
 
-    @property
-    def most_states(self) -> int:
-        """Return the largest number of states drawn at a time, and kept."""
-        return _MOST_STATES
-
-    def rows(self, biases: list[NDArray[np.float64]], widenings: list[NDArray[np.float64]]) -> list[Rows]:
+    def rows(self, biases: list[NDArray[np.float64]], widenings: list[NDArray[np.float64]]) -> list[AnswerRows]:
         """Return the rows of each question, with intervals widened on both sides."""
         rows = []
         for question, tally, bias, widening in zip(self.query.questions, self.tallies, biases, widenings, strict=True):
             least, most = question.bounds
-            outcomes = self._outcomes(question.is_counted)
+            outcomes = int(min(self.trials, self.done)) if question.is_counted else self.done
             value, low, high = tally.limits(outcomes, self.error, self.wrong, self.trouble is not None)
-            rows.append(Rows(value, np.maximum(low - widening, least), np.minimum(high + widening, most), bias))
+            rows.append(AnswerRows(value, np.maximum(low - widening, least), np.minimum(high + widening, most), bias))
         return rows
-
-    def _outcomes(self, is_counted: bool) -> int:
-        """Return the number of outcomes in a tally."""
-        del is_counted
-        return self.done
 
 
 class Bias(NamedTuple):
@@ -147,6 +123,11 @@ class Bias(NamedTuple):
     widenings: list[NDArray[np.float64]]
     words: str
     certificate: Variation | None = None
+
+    @property
+    def largest(self) -> float:
+        """Return the largest bound of all rows."""
+        return max(float(part.max()) for part in self.bounds)
 
 
 class ChainMethod(Method):
@@ -184,24 +165,32 @@ class ChainMethod(Method):
 
 
 class StateChains(ChainMethod):
-    """Chains of states, from anywhere."""
-
-    @classmethod
-    def propose(cls, query: Query, choice: Choice) -> Method:
-        scan, bias = cls.find_scan(query)
-        kernel = choose_kernel(query.model, scan, cls.most_chains(query, query.tolerance - (bias or 0.0)))
-        bias = cls.bias_as_drawn(query, scan, kernel)
-        chains = cls.most_chains(query, query.tolerance - (bias or 0.0))
-        seconds = kernel.seconds(len(scan) * chains, scan)
-        plan = cls.draft(query, cls.reason, bias, scan=scan, chains=chains, kernel=kernel.name, seconds=seconds)
-        best = choice.best
-        return cls(query, plan, kernel) if best is None or seconds < best.plan.seconds else best
+    """Chains of states, from arbitrary initial states."""
 
     reason: ClassVar[str]
 
+    def __init__(self, query: Query, plan: Plan, kernel: Kernel, bias: Bias) -> None:
+        super().__init__(query, plan, kernel)
+        self.bias = bias
+
+    @classmethod
+    def propose(cls, query: Query, choice: Choice) -> Method:
+        scan, expected = cls.find_scan(query)
+        kernel = choose_kernel(query.model, scan, cls.most_chains(query, query.tolerance - (expected or 0.0)))
+        bias = cls.bias_of(query, scan, kernel)
+        largest = None if expected is None else bias.largest
+        chains = cls.most_chains(query, query.tolerance - (largest or 0.0))
+        seconds = kernel.seconds(len(scan) * chains, scan)
+        plan = cls.draft(query, cls.reason, largest, scan=scan, chains=chains, kernel=kernel.name, seconds=seconds)
+        best = choice.best
+        return cls(query, plan, kernel, bias) if best is None or seconds < best.plan.seconds else best
+
+    def bound_bias(self) -> Bias:
+        return self.bias
+
     @classmethod
     def most_chains(cls, query: Query, half_width: float) -> int:
-        """Chains that the random error needs; a refusal where none are enough."""
+        """Return the number of chains that the random error needs; raise an error where none is enough."""
         try:
             return query.most_chains(half_width)
         except BudgetError as error:
@@ -210,12 +199,12 @@ class StateChains(ChainMethod):
     @classmethod
     @abstractmethod
     def find_scan(cls, query: Query) -> tuple[Scan, float | None]:
-        """A scan, and its largest bias if updates were exact; None if that is unknown."""
+        """Return a scan, and its largest bias if updates were exact; None if that is unknown."""
 
     @classmethod
     @abstractmethod
-    def bias_as_drawn(cls, query: Query, scan: Scan, kernel: Kernel) -> float | None:
-        """The largest bias of the scan as the kernel draws it."""
+    def bias_of(cls, query: Query, scan: Scan, kernel: Kernel) -> Bias:
+        """Bound the bias of the scan as the kernel draws it; raise an error where the bound is of no use."""
 
 
 class ChainRun(Run):
@@ -225,31 +214,21 @@ class ChainRun(Run):
 
     def __init__(self, method: ChainMethod, sequence: np.random.SeedSequence, running: Running) -> None:
         query, aim = method.query, method.plan.monte_carlo
-        super().__init__(method, query.error, aim, sequence, running, sets=False)
-        self.trials = method.counted_chains(aim)
+        super().__init__(method, query.error, method.make_tallies(aim), sequence, running)
+        self.trials: int = method.counted_chains(aim)
+        self.most_states = min(_MOST_STATES, _MOST_BYTES // np.dtype(method.kernel.dtype).itemsize)
         self.blocks: list[Samples] = []
 
-    def make_tallies(self, aim: float, sets: bool) -> list[Tally]:
-        del sets
-        return self.method.make_tallies(aim)
-
-    @property
-    def most_states(self) -> int:
-        return min(_MOST_STATES, _MOST_BYTES // np.dtype(self.method.kernel.dtype).itemsize)
-
     def draw(self) -> None:
-        if all(question.is_counted_by_kernels for question in self.query.questions):
-            self._draw_counts()
+        if self.at_once.counts:
+            # All chains at once: the kernel counts, and states are kept only where there are few.
+            kept = self.trials * len(self.query.labels) <= self.most_states
+            self._take_counts(self._chains(range(self.trials), replace(self.at_once, states=kept)))
             return
         for numbers in self._blocks():
             self._take(self._chains(numbers, Record(self.query.labels)))
             if self.trouble is not None:
                 return
-
-    def _draw_counts(self) -> None:
-        """All chains at once: the kernel counts, and states are kept only where there are few."""
-        kept = self.trials * len(self.query.labels) <= self.most_states
-        self._take_counts(self._chains(range(self.trials), Record(self.query.labels, states=kept, counts=True)))
 
     def _take_counts(self, block: Samples) -> None:
         self.blocks.append(block)
@@ -260,7 +239,7 @@ class ChainRun(Run):
 
     @property
     def can_wait(self) -> bool:
-        """Means stop early: it is not known how many chains they take. Starts that may be forbidden are looked at."""
+        # Means stop early, after a number of chains that is not known; and starts may be forbidden.
         is_counted = all(question.is_counted for question in self.query.questions)
         has_zeros = self.query.model._form.has_zeros
         return is_counted and not has_zeros and self.method.kernel.has_twin and self.trials <= self.room
@@ -294,20 +273,17 @@ class ChainRun(Run):
             more = self.trials - self.done if self.done < self.trials else max(_FIRST_BLOCK, self.done // 256 * 64)
             size = int(min(self.room, more, self.plan.chains - self.done, budget - self.done))
             if size <= 0:
-                raise self._over_budget()
+                self.trouble = TimeUp()  # fewer chains than were planned
+                remedy = "Allow more, or ask for a larger tolerance."
+                needed, limit = self.plan.updates, self.query.budget or 0.0
+                estimate = replace(self.estimate(), stopped_by=Shortfall.BUDGET)
+                raise BudgetError(
+                    "This estimate", needed, limit, "Gibbs updates", remedy, self.plan, result=estimate
+                )  # fmt: skip
             yield range(self.done, self.done + size)
 
-    def _over_budget(self) -> BudgetError:
-        self.trouble = TimeUp()  # fewer chains than were planned
-        remedy = "Allow more, or ask for a larger tolerance."
-        limit = self.query.budget or 0.0
-        estimate = replace(self.estimate(), stopped_by=Shortfall.BUDGET)
-        return BudgetError(
-            "This estimate", self.plan.updates, limit, "Gibbs updates", remedy, self.plan, result=estimate
-        )
-
     def _chains(self, numbers: range, record: Record) -> Samples:
-        """The chains with these numbers, or the first of them if something ends the run."""
+        """Draw the chains with these numbers, or the first of them if something ends the run."""
         running = replace(self.running, checkpoint=self.running.file(len(self.blocks)))
         block, self.trouble = run_chains(
             self.query.model, self.method.kernel, self.scan, numbers, self.sequence, start=self.query.space.start,
@@ -325,11 +301,8 @@ class ChainRun(Run):
         self.blocks.append(block if kept + states.size <= self.most_states else replace(block, states=None))
         self.done += len(states)
 
-    def _outcomes(self, is_counted: bool) -> int:
-        return min(self.trials, self.done) if is_counted else self.done
-
     def samples(self) -> Samples | None:
-        """All that was drawn, without the states where there were too many; None where nothing was."""
+        """Return all that was drawn, without the states where there were too many; None where nothing was."""
         if len(self.blocks) <= 1:
             return self.blocks[0] if self.blocks else None
         states = [block.states for block in self.blocks if block.states is not None]
@@ -337,26 +310,15 @@ class ChainRun(Run):
         return replace(self.blocks[0], states=joined, chains=sum(block.chains for block in self.blocks))
 
     def estimate(self) -> Estimate:
-        samples = self.samples()
-        bias = self.method.bound_bias()
-        rows, words = self.rows(bias.bounds, bias.widenings), self._assumptions(bias.words)
-        estimate = self.method.assemble(
-            rows, self.query.confidence, words, samples=samples, certificate=bias.certificate, seed=self.sequence,
-            run=self,
-        )  # fmt: skip
-        return replace(estimate, stopped_by=self.stopped_by)
-
-    def _assumptions(self, about_bias: str) -> tuple[str, ...]:
-        """Return the assumptions of the intervals in words."""
-        plan, form, kernel = self.plan, self.query.model._form, self.method.kernel
+        plan, form, kernel, bias = self.plan, self.query.model._form, self.method.kernel, self.method.bound_bias()
         error = float(kernel.errors_in(self.scan).max(initial=0.0))
         included = "included" if plan.is_certified else "not included"
         several = "s" if plan.intervals > 1 else ""
         zeros = ["the model forbids some states: chains start in an allowed one"] if form.has_zeros else []
         if form.has_zeros and not plan.is_certified:
             zeros.append("single moves may not reach all that is allowed from there: see diagnose")
-        return (
-            about_bias,
+        words = (
+            bias.words,
             f"an update as it is drawn (kernel {kernel.name}) errs by at most {rounded_up(error, 2)} in "
             f"{kernel.measure} ({included})",
             INDEPENDENT_BITS,
@@ -365,6 +327,11 @@ class ChainRun(Run):
             *self.early_words(),
             *unchecked_weights(self.query),
         )
+        estimate = self.method.assemble(
+            self.rows(bias.bounds, bias.widenings), self.query.confidence, words, samples=self.samples(),
+            certificate=bias.certificate, seed=self.sequence, run=self,
+        )  # fmt: skip
+        return replace(estimate, stopped_by=self.stopped_by)
 
 
 INDEPENDENT_BITS = "the random bits (SplitMix64, keyed by the seed) are taken to be independent and uniform"

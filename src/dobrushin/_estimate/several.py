@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -49,12 +50,6 @@ class Content(NamedTuple):
         deadline = NO_DEADLINE if time is None else Deadline(time, "The query")
         return self.settings._replace(time_limit=time), Running(backend=self.settings.backend, deadline=deadline)
 
-    @property
-    def may_use_device(self) -> bool:
-        """Return whether a GPU may be available."""
-        backend = self.settings.backend
-        return backend == "cuda" or (backend == "auto" and may_be_available())
-
 
 def answer_some(
     content: Content, queries: Mapping[int, Pair], left: Left, is_enough: Callable[[], bool] = lambda: False
@@ -63,7 +58,8 @@ def answer_some(
 
     Queries that were already planned are still answered then. On Ctrl-C those that can be drawn together are.
     """
-    waiting, may_wait = iter(queries.items()), content.may_use_device
+    waiting, backend = iter(queries.items()), content.settings.backend
+    may_wait = backend == "cuda" or (backend == "auto" and may_be_available())
     while True:
         wave = _Wave(content, left, may_wait)
         try:
@@ -83,19 +79,12 @@ def answer_some(
             return
 
 
-class _Planned(NamedTuple):
-    """A planned query with the run that answers it."""
-
-    prepared: Prepared
-    run: Run
-
-
 class _Wave:
     """A group of queries, planned one by one, whose chains or bounding sets are drawn together on a GPU."""
 
     def __init__(self, content: Content, left: Left, may_wait: bool) -> None:
         self.content, self.left, self.may_wait = content, left, may_wait
-        self.plans: dict[int, _Planned] = {}  # of queries that wait to be drawn
+        self.plans: dict[int, tuple[Prepared, Run]] = {}  # of queries that wait to be drawn
         self.is_begun = False
         self._begin = monotonic()
         self._models: dict[int, int] = {}  # variables of the models that wait
@@ -115,16 +104,18 @@ class _Wave:
         settings, running = self.content.within(self.left())
         if not self.may_wait:
             return _try(guarded, answer_query, *asked, settings, seed, running)
-        try:
+
+        def find() -> Estimate | None:
             prepared = guarded(prepare_query, *asked, settings, running)
             run = prepared.method.begin(seed, running)
             if run is None or not run.can_wait:
-                return _light(prepared.answer(seed))
-        except Exception as error:
-            return _light_error(error)
-        self.plans[k] = _Planned(prepared, run)
-        self._models[id(run.query.model)] = run.query.model.n_variables
-        return None
+                answer: Estimate = prepared.answer(seed)
+                return answer
+            self.plans[k] = prepared, run
+            self._models[id(run.query.model)] = run.query.model.n_variables
+            return None
+
+        return _try(find)
 
     def answer_together(self) -> Iterator[Outcomes]:
         """Draw the jobs that can be drawn together, and answer their queries."""
@@ -132,7 +123,7 @@ class _Wave:
         try:
             for k, (job, outcome) in self._draw().items():
                 prepared, run = self.plans[k]
-                done[k] = _try(prepared.finish, run, job, outcome)
+                done[k] = _try(prepared.complete, partial(run.finish, job, outcome))
                 del self.plans[k]
         except KeyboardInterrupt:
             yield done
@@ -162,22 +153,18 @@ class _Wave:
         return {k: (wanted[k].job, outcome) for k, outcome in zip(wanted, outcomes, strict=True)}
 
 
-def _try(answer: Callable[..., Estimate], *arguments: Any) -> Estimate | Exception:
-    """Return an answer, or the error raised."""
+def _try(answer: Callable[..., Any], *arguments: Any) -> Any:
+    """Return an answer, or the error raised, without samples, certificate and transcript: these can be large."""
+
+    def light(answer: Estimate | None) -> Estimate | None:
+        if answer is None:
+            return None
+        asked = None if answer.asked is None else replace(answer.asked, transcript=None)
+        return replace(answer, samples=None, certificate=None, asked=asked)
+
     try:
-        return _light(answer(*arguments))
+        return light(answer(*arguments))
     except Exception as error:
-        return _light_error(error)
-
-
-def _light(answer: Estimate) -> Estimate:
-    """Return an answer without samples, certificate and transcript, which are too large for many answers."""
-    asked = None if answer.asked is None else answer.asked.told(None)
-    return replace(answer, samples=None, certificate=None, asked=asked)
-
-
-def _light_error(error: Exception) -> Exception:
-    """Return an error whose partial result is light as well."""
-    if isinstance(error, CertificateError | BudgetError) and error.result is not None:
-        return error.with_result(_light(error.result))
-    return error.with_traceback(None)
+        if isinstance(error, CertificateError | BudgetError) and error.result is not None:
+            return error.with_result(light(error.result))
+        return error.with_traceback(None)

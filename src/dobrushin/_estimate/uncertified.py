@@ -34,11 +34,9 @@ class Uncertified(StateChains):
         return Scan.systematic(n, sweeps * n), None
 
     @classmethod
-    def bias_as_drawn(cls, query: Query, scan: Scan, kernel: Kernel) -> None:
-        del query, scan, kernel
-
-    def bound_bias(self) -> Bias:
-        sizes = [len(question) for question in self.query.questions]
+    def bias_of(cls, query: Query, scan: Scan, kernel: Kernel) -> Bias:
+        del scan, kernel
+        sizes = [len(question) for question in query.questions]
         words = "NOT CERTIFIED: the bias of the scan is unknown, and is not in the intervals"
         return Bias([np.full(size, np.nan) for size in sizes], [np.zeros(size) for size in sizes], words)
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import Choice, Method, Plan, Rows
+from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.runs import INDEPENDENT_BITS, Run, unchecked_weights
 from dobrushin._exact.minibuckets import (
@@ -258,7 +258,7 @@ class _WeightRun(Run):
     ) -> None:
         query = method.query
         child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN))
-        super().__init__(method, (1.0 - _PRECISION) * query.error, query.tolerance, child, running, sets=False)
+        super().__init__(method, (1.0 - _PRECISION) * query.error, [], child, running)
         self.seed, self.made, self.pilot = sequence, made, pilot
         aim = _aim(query)
         self.threshold = 1.0 if made.layout.is_exact else pilot.threshold(aim)
@@ -271,11 +271,7 @@ class _WeightRun(Run):
         self.distortion = math.expm1(made.distortion + query.space.rounding)
         self.weights: list[NDArray[np.float64]] = []
         self.states: list[NDArray[np.int16]] = []
-        self.found: list[Rows] | None = None
-
-    def make_tallies(self, aim: float, sets: bool) -> list[object]:  # type: ignore[override]
-        del aim, sets
-        return []
+        self.found: list[AnswerRows] | None = None
 
     def draw(self) -> None:
         files = 0
@@ -295,7 +291,7 @@ class _WeightRun(Run):
             if all(((rows.upper - rows.lower) / 2 <= self.query.tolerance).all() for rows in self.found):
                 return
 
-    def _rows(self) -> list[Rows]:
+    def _rows(self) -> list[AnswerRows]:
         z = np.concatenate([np.empty(0), *self.weights])
         digits = np.concatenate([np.empty((0, len(self.query.labels)), dtype=np.int16), *self.states])
         states = 2 * digits - 1 if self.query.model._form.spins else digits
@@ -311,7 +307,9 @@ class _WeightRun(Run):
             ]
             table = least + question.span * np.array(ends).T
             bias = np.full(len(question), question.span * min(1.0, self.distortion))
-            rows.append(Rows(table[0], np.maximum(table[1] - bias, least), np.minimum(table[2] + bias, most), bias))
+            rows.append(
+                AnswerRows(table[0], np.maximum(table[1] - bias, least), np.minimum(table[2] + bias, most), bias)
+            )
         return rows
 
     def estimate(self) -> Estimate:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.questions import Question
+from dobrushin._estimate.questions import TargetQuestion
 from dobrushin._fields.anchor import Anchor, FieldSpace, space_of
 from dobrushin._fields.certificate import FieldVariation, certify
 from dobrushin._fields.chains import FieldChains
@@ -23,7 +23,7 @@ from dobrushin._fields.questions import Exceeds, Quantile
 from dobrushin._models.near import Numbering
 from dobrushin._proof.answers import write_claim
 from dobrushin._proof.archive import Arrays, text_of, write_archive
-from dobrushin._proof.chains import cycle_of
+from dobrushin._proof.writers import cycle_of
 from dobrushin._scan import Scan
 from dobrushin.errors import ArgumentError
 
@@ -189,7 +189,7 @@ def _numbers(tally: Any) -> list[float]:
     return [float(low), float(high), float(x[low - 1]), float(x[high - 1])]
 
 
-def _ends(tally: Any, question: Question) -> tuple[list[float], list[float]]:
+def _ends(tally: Any, question: TargetQuestion) -> tuple[list[float], list[float]]:
     """The interval, rounded outwards."""
     value, low, high = tally.ends(False)
     if not (math.isfinite(low) and math.isfinite(high)):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.questions import Question
+from dobrushin._estimate.questions import TargetQuestion
 from dobrushin._estimate.targets import Statistic, Target, TargetReader
 from dobrushin._fields.anchor import Anchor
 from dobrushin._fields.intervals import ClippedMean, EventTally, FieldTally, PlannedMean, QuantileTally, TallyTerms
@@ -150,7 +150,7 @@ _MEANS = "empirical Bernstein or sub-Gaussian"  # intervals
 
 
 @dataclass(frozen=True)
-class FieldQuestion(Question):
+class FieldQuestion(TargetQuestion):
     """One row of the answer: a mean, the probability of an interval, or a quantile.
 
     Attributes

@@ -20,7 +20,7 @@ from scipy.sparse import linalg
 
 from dobrushin._diagnose import diagnose
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import Choice, Method, Plan, Rows
+from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan
 from dobrushin._estimate.query import Query, Space, make_space
 from dobrushin._estimate.targets import Statistic, Target, TargetReader
 from dobrushin._fields.anchor import REMEDY, supersolve
@@ -235,7 +235,7 @@ class Solving(Method):
         rows = []
         for value, low, high, _ in self.limits:
             error = max(high - value, value - low)
-            rows.append(Rows(*(np.array([number]) for number in (value, low, high, error))))
+            rows.append(AnswerRows(*(np.array([number]) for number in (value, low, high, error))))
         words = (
             "the field is Gaussian: its mean solves a linear system, whose residual bounds the error through "
             "Dobrushin's condition",

@@ -3,17 +3,14 @@
 One writer for each method. To add one, write a function in a file of its own and register it below.
 """
 
+from dobrushin._estimate.method import Method
 from dobrushin._proof.answers import answer_with_proof, register, seed_of_plan, write_answer
 from dobrushin._proof.certificates import write_coalescence, write_variation
-from dobrushin._proof.chains import write_chains, write_runs
-from dobrushin._proof.sums import write_exact, write_local
+from dobrushin._proof.writers import variables_summed, write_chains, write_exact, write_local, write_runs
 
 __all__ = ["answer_with_proof", "seed_of_plan", "write_answer", "write_coalescence", "write_variation"]
 
-for _name, _writer in (
-    ("dobrushin", write_chains),
-    ("coalescence", write_runs),
-    ("exact", write_exact),
-    ("local", write_local),
-):
-    register(_name, _writer)
+register("dobrushin", Method.updated, write_chains)
+register("coalescence", Method.updated, write_runs)
+register("exact", lambda method: range(method.query.model.n_variables), write_exact)
+register("local", variables_summed, write_local)

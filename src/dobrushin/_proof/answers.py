@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.answer import Asked, Estimate, Transcript
 from dobrushin._estimate.estimator import answer_query
 from dobrushin._estimate.method import Method, Nothing
-from dobrushin._estimate.origin import Asked, Transcript
-from dobrushin._estimate.parts import Parts
+from dobrushin._estimate.parts import ByParts
 from dobrushin._estimate.query import Space, workspace
-from dobrushin._estimate.questions import JointMarginal, Marginals, Mean, Question
+from dobrushin._estimate.questions import JointMarginal, SingleMarginals, TargetQuestion
 from dobrushin._estimate.targets import _mean, _sum
 from dobrushin._models import Model
 from dobrushin._proof.archive import Arrays, seed_from, text_of, write_archive
@@ -36,11 +35,12 @@ _ROOM = 1e-11
 
 
 class Piece(NamedTuple):
-    """One part of an answer: method, questions, draws, and the rows of the whole answer."""
+    """One part of an answer: method, its model, questions, draws, and the rows of the whole answer."""
 
-    method: Method | None  # None: nothing is known
+    method: Any  # None: nothing is known
+    model: Model
     run: Any
-    questions: list[Question]
+    questions: list[TargetQuestion]
     rows: NDArray[np.int64]
     number: int  # among the pieces that draw
 
@@ -53,15 +53,15 @@ class Draft:
         self.arrays = Arrays()
         self.questions: list[dict[str, Any]] = []
 
-    def numbers(self, method: Method, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers in the proof of variables at positions of the model that a method knows."""
-        return self.part.numbers(positions_in(self.model, method.query.model, positions))
+    def numbers(self, model: Model, positions: Any) -> NDArray[np.int64]:
+        """Return the numbers in the proof of variables at positions of a model that a method knows."""
+        return self.part.numbers(positions_in(self.model, model, positions))
 
-    def ask(self, method_model: Model, question: Question) -> list[int]:
-        """Add what is asked; the numbers of the questions of the proof."""
+    def ask(self, method_model: Model, question: TargetQuestion) -> list[int]:
+        """Add a question; return the numbers of the questions of the proof."""
         first = len(self.questions)
-        numbers = self.part.numbers(positions_in(self.model, method_model, question.positions)).tolist()
-        if isinstance(question, Marginals):
+        numbers = self.numbers(method_model, question.positions).tolist()
+        if isinstance(question, SingleMarginals):
             self.questions += [{"kind": "law", "variables": [v]} for v in numbers]
         elif isinstance(question, JointMarginal):
             self.questions.append({"kind": "law", "variables": numbers})
@@ -72,15 +72,22 @@ class Draft:
 
 Written = tuple[dict[str, Any], dict[str, Any]]  # the plan of a part, and its outcomes when there are some
 
-# By the name of the method: the variables whose factors matter, by position in its model; and what it writes.
-Inside = Callable[[Method], NDArray[np.int64]]
+# By the name of the method: the variables whose factors matter, by position in its model; and its writer.
+Inside = Callable[[Method], Any]
 Writer = Callable[[Draft, Piece, list[int]], list[Written]]
 WRITERS: dict[str, tuple[Inside, Writer]] = {}
 
 
-def register(name: str, writer: tuple[Inside, Writer]) -> None:
+def register(name: str, inside: Inside, write: Writer) -> None:
     """Register the writer of a method."""
-    WRITERS[name] = writer
+    WRITERS[name] = inside, write
+
+
+def _writer(name: str) -> tuple[Inside, Writer]:
+    if name not in WRITERS:
+        known = ", ".join(repr(known) for known in WRITERS)
+        raise ArgumentError("estimate", f"one by {known} or 'parts'", name)
+    return WRITERS[name]
 
 
 def seed_of_plan(asked: Asked) -> np.random.SeedSequence:
@@ -109,14 +116,15 @@ def _answer_again(estimate: Estimate, asked: Asked, space: Space) -> Estimate:
             "with bounds that the checker can make again"
         )
         raise ArgumentError("estimate", requirement, estimate.headline)
-    if estimate.plan.method != Parts.name:
-        _require_writer(estimate.plan.method)
+    if estimate.plan.method != ByParts.name:
+        _writer(estimate.plan.method)
     again: Estimate | None = None
     if asked.call is not None:
-        settings, sequence = asked.call.settings._replace(proof=True), seed_sequence(estimate.seed)
-        question = (asked.model, asked.call.targets, asked.call.evidence)
+        targets, evidence, settings = asked.call
+        settings, sequence = settings._replace(proof=True), seed_sequence(estimate.seed)
+        running = Running(backend=settings.backend)
         try:
-            again = answer_query(*question, settings, sequence, Running(backend=settings.backend))
+            again = answer_query(asked.model, targets, evidence, settings, sequence, running)
         except (CertificateError, BudgetError) as error:
             again = error.result
     ends = [(answer.mean, answer.lower, answer.upper) for answer in (estimate, again) if answer is not None]
@@ -166,42 +174,44 @@ def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, v
 def _pieces(asked: Asked) -> list[Piece]:
     transcript = _transcript(asked)
     method, query = transcript.method, transcript.method.query
-    if not isinstance(method, Parts):
+    if not isinstance(method, ByParts):
         rows = np.arange(sum(len(question) for question in query.questions))
-        return [Piece(method, transcript.run, query.questions, rows, 0)]
+        return [Piece(method, query.model, transcript.run, query.questions, rows, 0)]
     answered: list[Transcript | None] = [None] * len(method.pieces) if transcript.parts is None else transcript.parts
     pieces, drawn = [], 0
     for piece, part in zip(method.pieces, answered, strict=True):
         # Before anything is drawn, the planned method counts; afterwards the one that has answered.
         own = piece.method if transcript.parts is None else None if part is None else part.method
         own = None if isinstance(own, Nothing) else own
+        model = query.model if own is None else own.query.model
         run = None if part is None else part.run
-        pieces.append(Piece(own, run, piece.query.questions, piece.rows, drawn))
+        pieces.append(Piece(own, model, run, piece.query.questions, piece.rows, drawn))
         drawn += piece.method is not None and not piece.method.plan.is_certain
     return pieces
 
 
 def _compose(asked: Asked) -> tuple[dict[str, Any], dict[str, Any], Draft]:
-    """The plan and the outcomes; these are empty before anything is drawn."""
+    """Return the plan and the outcomes; the outcomes are empty before anything is drawn."""
     assert asked.weighed is not None
     model, query, pieces = asked.weighed, _transcript(asked).method.query, _pieces(asked)
-    inside, known = [], []
+    methods = [piece.method for piece in pieces if piece.method is not None]
+    inside = []
     for piece in pieces:
-        if piece.method is not None:
-            own = _writer(piece.method)[0](piece.method)
-            inside.append(positions_in(model, piece.method.query.model, own))
-            known.append(piece.method.query.model)
+        if piece.method is None:
+            own = np.concatenate([question.positions for question in piece.questions])
         else:
-            inside.append(positions_in(model, query.model, _targets_of(piece)))
-    # Where something was left out, it was because it does not matter.
-    left_out = any(piece.method is not None and piece.method.query.space.place is not None for piece in pieces)
-    kept = np.concatenate([positions_of(model, part.labels) for part in known]) if left_out else None
+            own = np.asarray(_writer(piece.method.name)[0](piece.method))
+        inside.append(positions_in(model, piece.model, own))
+    # Variables were left out only where they do not matter.
+    left_out = any(method.query.space.place is not None for method in methods)
+    known = [positions_of(model, method.query.model.labels) for method in methods]
+    kept = np.concatenate(known) if left_out else None
     draft = Draft(model, PartOfModel(model, asked.observed, np.concatenate(inside), kept))
     parts: list[Written] = []
     for piece in pieces:
-        numbers = [k for question in piece.questions for k in draft.ask(_model_of(piece, query.model), question)]
+        numbers = [k for question in piece.questions for k in draft.ask(piece.model, question)]
         if piece.method is not None:
-            parts += _writer(piece.method)[1](draft, piece, numbers)
+            parts += _writer(piece.method.name)[1](draft, piece, numbers)
     draft.part.write(draft.arrays)
     plan = draft.part.describe(draft.questions) | {
         "fingerprint": model.fingerprint or "",
@@ -211,31 +221,12 @@ def _compose(asked: Asked) -> tuple[dict[str, Any], dict[str, Any], Draft]:
     return plan, {"parts": [outcome for _, outcome in parts]}, draft
 
 
-def _writer(method: Method) -> tuple[Inside, Writer]:
-    _require_writer(method.name)
-    return WRITERS[method.name]
-
-
-def _require_writer(name: str) -> None:
-    if name not in WRITERS:
-        known = ", ".join(repr(known) for known in WRITERS)
-        raise ArgumentError("estimate", f"one by {known} or 'parts'", name)
-
-
-def _model_of(piece: Piece, model: Model) -> Model:
-    return model if piece.method is None else piece.method.query.model
-
-
-def _targets_of(piece: Piece) -> NDArray[np.int64]:
-    return np.concatenate([question.positions for question in piece.questions])
-
-
 def _linear(question: Any, numbers: list[int], spins: bool) -> dict[str, Any]:
     """Return the mean or sum of the states of some variables; a proof cannot contain other functions."""
     statistic = question.statistic
-    if not isinstance(question, Mean) or statistic.f not in (_mean, _sum):
+    if statistic.f not in (_mean, _sum):
         requirement = "about marginals, joint marginals, magnetisation or total: a Python function cannot travel"
-        raise ArgumentError("estimate", requirement, getattr(statistic, "name", None))
+        raise ArgumentError("estimate", requirement, statistic.name)
     fixed = np.delete(question.template, question.moving)
     step, first = (2, -1) if spins or question.are_digits else (1, 0)
     return {
@@ -267,36 +258,27 @@ def _claim(estimate: Estimate, asked: Asked) -> dict[str, Any]:
     lower: list[list[float]] = []
     upper: list[list[float]] = []
     for piece in _pieces(asked):
-        at = 0
-        is_exact = piece.method is not None and piece.method.name == "exact"
-        is_certain = piece.method is not None and piece.method.plan.is_certain
+        method, rest = piece.method, piece.rows
         for question in piece.questions:
-            sizes = _sizes(question)
-            rows = piece.rows[at : at + sum(sizes)]
+            rows, rest = rest[: len(question)], rest[len(question) :]
             # Sums are rounded, and the checker's bound on that is another one.
-            room = 4.0 * estimate.bias_bound[rows] + _ROOM if is_exact else _ROOM if is_certain else 0.0
-            lows, highs = round_outwards(estimate.lower[rows], estimate.upper[rows], room, question)
-            first = 0
-            for size in sizes:
-                lower.append(lows[first : first + size])
-                upper.append(highs[first : first + size])
-                first += size
-            at += first
+            room: Any = _ROOM if method is not None and method.plan.is_certain else 0.0
+            if method is not None and method.name == "exact":
+                room = 4.0 * estimate.bias_bound[rows] + _ROOM
+            low, high = round_outwards(estimate.lower[rows], estimate.upper[rows], room, question)
+            cuts = np.cumsum(question.sizes)[:-1] if isinstance(question, SingleMarginals) else np.empty(0, np.int64)
+            lower += [part.tolist() for part in np.split(low, cuts)]
+            upper += [part.tolist() for part in np.split(high, cuts)]
     return {"lower": lower, "upper": upper}
 
 
-def _sizes(question: Question) -> list[int]:
-    """Return the rows of the proof's questions for one question of the answer."""
-    return question.sizes.tolist() if isinstance(question, Marginals) else [len(question)]
-
-
 def round_outwards(
-    low: NDArray[np.float64], high: NDArray[np.float64], room: Any, question: Question
-) -> tuple[list[float], list[float]]:
+    low: NDArray[np.float64], high: NDArray[np.float64], room: Any, question: TargetQuestion
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Round interval limits outwards to few digits, with a margin for the rounding of the checker."""
     least, most = question.bounds
     unit = 10.0 ** (np.floor(np.log10(np.maximum(high - low, _LEAST_WIDTH))) - _DIGITS)
     unit *= max(1.0, 10.0 ** math.ceil(math.log10(question.span)))
     below = (np.floor((low - room) / unit) - 1.0) * unit
     above = (np.ceil((high + room) / unit) + 1.0) * unit
-    return np.maximum(below, float(least)).tolist(), np.minimum(above, float(most)).tolist()
+    return np.maximum(below, float(least)), np.minimum(above, float(most))

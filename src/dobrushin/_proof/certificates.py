@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from dobrushin._coalescence.certificate import Coalescence
 from dobrushin._coalescence.sets import choose_sets
-from dobrushin._models import Model
+from dobrushin._influence.known import KnownInfluence
 from dobrushin._proof.answers import seed_entry
 from dobrushin._proof.archive import Arrays, text_of, write_archive
-from dobrushin._proof.chains import cycle_of
 from dobrushin._proof.part_of_model import PartOfModel, positions_of
+from dobrushin._proof.writers import cycle_of, plan_draws
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 
@@ -35,11 +35,10 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
         raise ArgumentError("certificate", requirement, certificate)
     arrays = Arrays()
     updated = scan._updates(source.n_variables)
-    model: Model | None = getattr(source, "model", None)
     matrix = ""
     number: Any
-    if model is not None:
-        part = PartOfModel(model, {}, np.union1d(updated, objective.positions))
+    if isinstance(source, KnownInfluence):
+        part = PartOfModel(source.model, {}, np.union1d(updated, objective.positions))
         part.write(arrays)
         about, positions, number = part.describe([]), part.positions, part.numbers
     else:
@@ -94,24 +93,17 @@ def write_coalescence(certificate: Coalescence, path: str | os.PathLike[str]) ->
     arrays, part = Arrays(), PartOfModel(model, {}, updated)
     part.write(arrays)
     kernel: Any = choose_sets(model, scan)
-    runs, held = int(certificate.runs), kernel.region.positions
-    planned = runs + certificate.stopped_early  # more than were drawn, where something has ended it
-    places = np.full(len(part.positions), -1)
-    places[part.numbers(held)] = held
-    part_plan = {
+    runs, held = int(certificate.runs), part.numbers(kernel.region.positions)
+    planned = runs + certificate.stopped_early  # more than were drawn, where the run was stopped early
+    part_plan = plan_draws(arrays, part, kernel, held, part.numbers(cycle_of(scan)), scan) | {
         "method": "coalescence",
         "questions": [0],
-        "scan": arrays.add("scan", part.numbers(cycle_of(scan))),
-        "steps": len(scan),
         "confidence": float(certificate.confidence),
-        "kernel": kernel.name,
-        "places": arrays.add("places", places),
-        "start": "",
         "chains": planned,
         "trials": planned,
         "aim": 1.0 - certificate.confidence,
         "run": 0,
-        "words": int(getattr(kernel, "largest", 0)),
+        "words": int(kernel.words),
     }
     outcome = {
         "drawn": runs,

@@ -15,7 +15,6 @@ import numpy as np
 from dobrushin._diagnose import Diagnosis, diagnose
 from dobrushin._estimate import Estimate
 from dobrushin._estimate.headline import given_words
-from dobrushin._estimate.method import method_of
 from dobrushin._estimate.targets import Joint, Statistic, Target, shown
 from dobrushin._models import Model
 from dobrushin._models.state_names import shown_evidence
@@ -44,7 +43,7 @@ def content(
     if model is not None and sampled is not None:
         observed = {label: state for label, state in evidence.items() if not isinstance(state, Mapping)}
         around = surroundings(estimate, model, sampled, observed)
-    scan, method = estimate.plan.scan, method_of(estimate.plan)
+    scan, method = estimate.plan.scan, estimate.plan.made_by
     curve = method.curve(estimate, sampled)
     values = [] if curve is None else [float(rounded_up(value, 4)) for value in curve.values]
     default = "Certified estimate" if estimate.is_certified else "Estimate without a certificate"
@@ -175,7 +174,7 @@ def _verdict(estimate: Estimate) -> dict[str, str]:
 
 def _facts(estimate: Estimate) -> list[tuple[str, str]]:
     """The certificate, line by line."""
-    plan, method = estimate.plan, method_of(estimate.plan)
+    plan, method = estimate.plan, estimate.plan.made_by
     lines = [("Method", plan.method)]
     if estimate.is_certified:
         lines.append(("Chosen because", plan.reason))

@@ -1,0 +1,243 @@
+"""Proofs by method: chains with a bounded bias, runs on bounding sets, and sums over all variables or regions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._estimate.method import Method
+from dobrushin._estimate.questions import JointMarginal, SingleMarginals, TargetQuestion
+from dobrushin._proof.answers import Draft, Piece, Written
+from dobrushin._proof.archive import Arrays
+from dobrushin._proof.part_of_model import PartOfModel
+from dobrushin._scan import Scan
+from dobrushin.errors import ArgumentError
+
+# The kernels that the checker knows.
+REPLAYABLE = ("bits", "counts", "table", "field", "dense", "potts", "conditional", "factors")
+# Largest number of counts that a file holds for one part, but for those of a single block.
+_MOST_COUNTS = 2**16
+# States are counted one by one where a variable has at most this many.
+_FEW = 8
+# Rows with fewer columns are too short for vector lanes.
+_NARROW = 16
+
+
+# -- chains and runs ---------------------------------------------------------------------------
+
+
+def cycle_of(scan: Scan) -> NDArray[np.int64]:
+    """Return the positions that a scan goes through again and again."""
+    if len(scan._segments) > 1:
+        return scan.order
+    cycle: Any = scan._segments[0]
+    return np.roll(cycle.array(), -int(cycle.first))[: len(scan)]
+
+
+def plan_draws(
+    arrays: Arrays, part: PartOfModel, kernel: Any, numbers: NDArray[np.int64], cycle: NDArray[np.int64], scan: Scan,
+    start: Any = "uniform",
+) -> dict[str, Any]:  # fmt: skip
+    """Return the plan of draws: the scan, the kernel, and the places of its variables, which have these numbers."""
+    held = kernel.region.positions
+
+    def spread(name: str, values: NDArray[Any], rest: int) -> str:
+        whole = np.full(len(part.positions), rest, dtype=np.int64)
+        whole[numbers] = values
+        return arrays.add(name, whole)
+
+    return {
+        "scan": arrays.add("scan", cycle),
+        "steps": len(scan),
+        "kernel": kernel.name,
+        "places": spread("places", held, -1),
+        "start": "" if isinstance(start, str) else spread("start", start[held], 0),
+    }
+
+
+def _plan_part(draft: Draft, piece: Piece, asked: list[int], start: Any = "uniform") -> dict[str, Any]:
+    method: Any = piece.method
+    scan, kernel = method.plan.scan, method.kernel
+    cycle = draft.numbers(piece.model, cycle_of(scan))
+    held = draft.numbers(piece.model, kernel.region.positions)
+    plan = plan_draws(draft.arrays, draft.part, kernel, held, cycle, scan, start)
+    return plan | {"questions": asked, "confidence": float(method.query.confidence), "run": piece.number}
+
+
+def write_chains(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
+    """Write chains of one scan, whose bias Dobrushin's bound limits."""
+    method, run = piece.method, piece.run
+    query, kernel, aim = method.query, method.kernel, method.plan.monte_carlo
+    if kernel.name not in REPLAYABLE:
+        requirement = f"one that was drawn by a kernel that can be replayed ({', '.join(REPLAYABLE)})"
+        raise ArgumentError("estimate", requirement, kernel.name)
+    counted = any(question.is_counted for question in query.questions)
+    plan = _plan_part(draft, piece, asked, query.space.start) | {
+        "method": "dobrushin",
+        "chains": int(method.plan.chains),
+        "trials": int(query.least_chains(aim)) if counted else 0,
+        "aim": float(aim),
+    }
+    if run is None:
+        return [(plan, {})]
+    trials, digits = min(plan["trials"], run.done), run.samples().states
+    if digits is not None:
+        digits = (digits[:trials] + 1) // 2 if query.model._spins else digits[:trials]
+    pairs = zip(piece.questions, run.tallies, strict=True)
+    totals = [tally.settled for question, tally in pairs if question.is_counted]
+    return [(plan, _outcomes(draft, piece, digits, totals, trials, is_sets=False))]
+
+
+def write_runs(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
+    """Write runs on bounding sets."""
+    method, run = piece.method, piece.run
+    plan = _plan_part(draft, piece, asked) | {
+        "method": "coalescence",
+        "chains": int(method.first_runs),
+        "trials": int(method.first_runs),
+        "aim": float(method.query.tolerance),
+        "words": int(method.kernel.words),
+    }
+    if run is None:
+        return [(plan, {})]
+    digits = np.concatenate(run.kept).astype(np.int64) if run.kept else None
+    totals: list[NDArray[np.int64]] = []  # runs that ended in each state of each target, and that did not coalesce
+    for question, tally in zip(piece.questions, run.tallies, strict=True):
+        at = 0
+        for _, sizes in _counted_together(question) if question.is_counted else ():
+            cells = math.prod(sizes)
+            totals += [tally.settled[at : at + cells], tally.open[at : at + 1]]
+            at += cells
+    outcomes = _outcomes(draft, piece, digits, totals, run.done, is_sets=True)
+    return [(plan, {**outcomes, "attempt": int(run.number)})]
+
+
+def _outcomes(
+    draft: Draft, piece: Piece, digits: NDArray[Any] | None, totals: list[NDArray[np.int64]], trials: int,
+    is_sets: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the counts of blocks of outcomes: of one block where the states were not kept."""
+    run, counts = piece.run, ""
+    block = lanes = run.method.kernel.lanes
+    counted = [question for question in piece.questions if question.is_counted]
+    rows = sum(map(len, totals))
+    if counted and (digits is None or len(digits) < trials):
+        block = max(lanes, -(-trials // lanes) * lanes)
+        counts = draft.arrays.add("counts", np.concatenate(totals)[None])
+    elif counted:
+        known = np.asarray(digits)
+        while -(-trials // block) * rows > _MOST_COUNTS:
+            block *= 2
+        parts = []
+        for question in counted:
+            own = known[:trials, run.query.columns(question)]
+            if isinstance(question, SingleMarginals) and len(set(question.sizes.tolist())) == 1:
+                parts.append(_count(own, int(question.sizes[0]), block, is_sets))
+                continue
+            for places, sizes in _counted_together(question):
+                parts.append(_count(_cells(own[:, places], sizes), math.prod(sizes), block, is_sets))
+        counts = draft.arrays.add("counts", np.concatenate(parts, axis=1))
+    pairs = zip(piece.questions, run.tallies, strict=True)
+    means = [int(tally.low.count) for question, tally in pairs if not question.is_counted]
+    return {"drawn": int(run.done), "block": int(block), "counts": counts, "means": means}
+
+
+def _counted_together(question: TargetQuestion) -> list[tuple[list[int], tuple[int, ...]]]:
+    """Return what is counted together: places of variables in a question, and their numbers of states."""
+    if isinstance(question, SingleMarginals):
+        return [([k], (size,)) for k, size in enumerate(question.sizes.tolist())]
+    assert isinstance(question, JointMarginal)
+    return [(list(range(len(question.shape))), question.shape)]
+
+
+def _cells(digits: NDArray[Any], sizes: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the number of each joint state, in one column; -1 where a variable has not coalesced."""
+    strides = np.append(np.cumprod(sizes[:0:-1])[::-1], 1).astype(np.int64)
+    cell = digits.astype(np.int64) @ strides
+    cell[(digits < 0).any(axis=1)] = -1
+    return cell[:, None]
+
+
+def _count(cells: NDArray[Any], states: int, block: int, is_sets: bool) -> NDArray[np.int64]:
+    """Count the outcomes of each block in each state, by column; of sets also those that are open (-1)."""
+    if states <= _FEW:
+        kinds = [*range(states), -1] if is_sets else range(states)
+        counts = np.stack([_sum_blocks(cells == kind, block) for kind in kinds], axis=2)
+        return counts.reshape(len(counts), -1).astype(np.int64)
+    width, number = states + is_sets, np.arange(len(cells)) // block
+    parts = []
+    for column in cells.T:
+        kind = np.where(column < 0, states, column).astype(np.int64)
+        parts.append(np.bincount(number * width + kind, minlength=(number[-1] + 1) * width).reshape(-1, width))
+    return np.concatenate(parts, axis=1)
+
+
+def _sum_blocks(flags: NDArray[np.bool_], block: int) -> NDArray[Any]:
+    """Count the true rows of each block, by column."""
+    whole = len(flags) // block * block
+    if flags.shape[1] < _NARROW or block >= 2**16:
+        return np.add.reduceat(flags, np.arange(0, len(flags), block), axis=0, dtype=np.int64)
+    # Sums of short integers over long rows run through vector lanes.
+    counts = flags[:whole].reshape(-1, block, flags.shape[1]).sum(axis=1, dtype=np.uint16)
+    rest = flags[whole:].sum(axis=0, dtype=np.uint16)[None]
+    return np.concatenate([counts, rest]) if whole < len(flags) else counts
+
+
+# -- sums --------------------------------------------------------------------------------------
+
+
+def write_exact(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
+    """Write sums over all states: a part for each order of elimination."""
+    parts: dict[str, list[int]] = {}
+    at = 0
+    for question, plan in zip(piece.questions, piece.method.sum_plans, strict=True):
+        count = 1 if question.needs_joint_law else len(question.positions)
+        name = draft.arrays.add("order", draft.numbers(piece.model, np.array(plan.order, dtype=np.int64)))
+        parts.setdefault(name, []).extend(asked[at : at + count])
+        at += count
+    nothing = draft.arrays.add("sweep", np.empty(0, dtype=np.int64))
+    written: list[Written] = []
+    for name, own in parts.items():
+        border = draft.arrays.add("border", np.zeros(len(draft.arrays.arrays[name]), dtype=np.int64))
+        rest = {"order": name, "border": border, "sweep": nothing, "sweeps": 0}
+        written.append(({"method": "sums", "questions": own, **rest}, {}))
+    return written
+
+
+def _regions(method: Any) -> list[Any]:
+    """Return the regions that the answer came from, or those that are planned."""
+    return [growth.best or growth.next for group in method.growths for growth in group]
+
+
+def variables_summed(method: Method) -> NDArray[np.int64]:
+    """Return the variables of all regions."""
+    return np.unique(np.concatenate([region.ball.positions for region in _regions(method)]))
+
+
+def write_local(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
+    """Write sums over a region around each target: a part for each."""
+    written: list[Written] = []
+    for number, region in zip(asked, _regions(piece.method), strict=True):
+        positions, around = region.ball.positions, region.around
+        order = positions[np.array(region.order.variables, dtype=np.int64)]
+        extremes = around.extremes if region.by_extremes and not region.is_closed else None
+        # With extreme states the higher state of each variable; otherwise a boundary state.
+        inside = np.zeros(len(positions), dtype=np.int64) if extremes is None else extremes[2]
+        outside = region._allowed(around.border) if extremes is None else extremes[1]
+        members = draft.numbers(piece.model, np.concatenate([positions, around.border]))
+        states = np.concatenate([inside, outside])[np.argsort(members, kind="stable")]
+        sweeps = region.sweeps if extremes is None and not region.is_closed else 0
+        inwards = positions[region.ball.outwards[::-1]] if sweeps else positions[:0]
+        plan = {
+            "method": "sums",
+            "questions": [number],
+            "order": draft.arrays.add("order", draft.numbers(piece.model, order)),
+            "border": draft.arrays.add("border", states),
+            "sweep": draft.arrays.add("sweep", draft.numbers(piece.model, inwards)),
+            "sweeps": int(sweeps),
+        }
+        written.append((plan, {}))
+    return written
