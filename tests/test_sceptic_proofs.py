@@ -11,7 +11,7 @@ from scipy import stats
 
 import dobrushin as db
 from counterfeit import Counterfeit, bound, chains, exact, marginal, of_field, opened
-from dobrushin.verify import certificates, verify_proof
+from dobrushin.verify import certificates, sums, verify_proof
 from dobrushin.verify.__main__ import main
 from dobrushin.verify.counts import upper_tail
 from dobrushin.verify.document import Budget, Rejected
@@ -149,6 +149,37 @@ def test_influence_without_enumeration(seed, monkeypatch):
         assert cap >= exact_cap - 1e-12
         for (_, most), (_, value) in zip(pairs, exact_pairs, strict=True):
             assert most >= value - 1e-12
+
+
+@pytest.mark.parametrize("at_once", [2, 16])
+@pytest.mark.parametrize("seed", range(3))
+def test_laws_by_elimination(seed, at_once, monkeypatch):
+    """Enumeration is within the error that the checker states, for any order, zeros and batches of tables."""
+    monkeypatch.setattr(sums, "MAX_AT_ONCE", at_once)
+    rng, widest = np.random.default_rng(seed), 0.0
+    for _ in range(20):
+        states = rng.integers(2, 4, 6).tolist()
+        scopes = [tuple(rng.choice(6, rng.integers(1, 4), replace=False).tolist()) for _ in range(rng.integers(4, 30))]
+        tables = [rng.normal(size=[states[v] for v in scope]) for scope in scopes]
+        tables[0][(0,) * tables[0].ndim] = -np.inf
+        logs = sum(_spread(scope, table, 6) for scope, table in zip(scopes, tables, strict=True))
+        joint = np.exp(np.broadcast_to(logs, states))
+        groups = [tuple(rng.choice(6, size, replace=False).tolist()) for size in (1, 2, 3)]
+        factors = Factors(states, zip(scopes, tables, strict=True), PLENTY)
+        laws = sums.Elimination(factors, rng.permutation(6).tolist(), groups)
+        for group in groups:
+            expected = np.moveaxis(joint, group, range(len(group))).sum(axis=tuple(range(len(group), 6))) / joint.sum()
+            chances, error = laws.law(group)
+            assert (np.abs(chances - expected) <= error + 1e-14 * expected).all()
+            widest = max(widest, float(error.max()))
+    assert widest < 1e-11
+
+
+def _spread(scope, table, count):
+    """A table with an axis for each of the variables."""
+    order = np.argsort(scope)
+    sizes = [table.shape[scope.index(v)] if v in scope else 1 for v in range(count)]
+    return np.transpose(table, order).reshape(sizes)
 
 
 def test_tails_are_from_above_and_near():
