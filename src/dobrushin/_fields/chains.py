@@ -129,9 +129,6 @@ class FieldKernel(ArrayKernel):
                 field_steps(*steps, *shared, key, c, column)
             x[:, chain : chain + 1] = column
 
-    def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        raise NotImplementedError("states of fields are not counted")
-
 
 @make_runner.register
 def _(model: GaussianField, scan: Scan, chains: int, kernel: str | None, initial: Any) -> FieldKernel:
