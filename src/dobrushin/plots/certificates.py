@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -158,10 +158,7 @@ def _draw_matrix(ax: Any, bound: Influence, look: Look) -> None:
     computed = bound.computed_rows
     title = "influence" if computed is None else f"influence: {len(computed)} of {n} rows"
     ax.set_title(title if k == 1 else f"{title}, largest in blocks of {k} × {k}", fontsize="medium")
-    _ticks(ax.xaxis, bound)
-    _ticks(ax.yaxis, bound)
-    if _has_names(bound):
-        ax.tick_params(axis="x", labelrotation=90)
+    _ticks(ax, (ax.xaxis, ax.yaxis), bound)
     dress(ax, look)
     color_bar(image, [ax], "", look)
 
@@ -189,20 +186,17 @@ def _draw_sums(ax: Any, bound: Influence, look: Look) -> None:
     verdict = f"{above} of {n} not below 1" if above else f"largest {rounded_up(float(np.nanmax(sums)), 2)}"
     ax.set_title(f"row sums: {verdict}", fontsize="medium")
     ax.set_xlabel("variable i" if k == 1 else f"variable i (largest of each {k})")
-    _ticks(ax.xaxis, bound)
-    if _has_names(bound):
-        ax.tick_params(axis="x", labelrotation=90)
+    _ticks(ax, (ax.xaxis,), bound)
     dress(ax, look, grid="y")
 
 
-def _has_names(bound: Influence) -> bool:
-    return bound.n_variables <= _MAX_NAMES and not check.are_positions(bound.labels)
-
-
-def _ticks(axis: Any, bound: Influence) -> None:
-    """Names where there is room for them, else positions."""
-    if _has_names(bound):
-        name_ticks(axis, range(bound.n_variables), [plain(label, 12) for label in bound.labels])
-    else:
-        bins = 6 if bound.n_variables < 10_000 else 3
-        axis.set_major_locator(require("matplotlib.ticker", "plots").MaxNLocator(nbins=bins, integer=True))
+def _ticks(ax: Any, which: Sequence[Any], bound: Influence) -> None:
+    """Write names where there is room for them, else positions."""
+    n, has_names = bound.n_variables, not check.are_positions(bound.labels)
+    for axis in which:
+        if has_names and n <= _MAX_NAMES:
+            name_ticks(axis, range(n), [plain(label, 12) for label in bound.labels])
+            ax.tick_params(axis="x", labelrotation=90)
+        else:
+            bins = 6 if n < 10_000 else 3
+            axis.set_major_locator(require("matplotlib.ticker", "plots").MaxNLocator(nbins=bins, integer=True))

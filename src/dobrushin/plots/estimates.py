@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,7 @@ def marginals(estimate: Estimate, *, ax: Any = None) -> Any:
     axes = panels(ax, len(parts), (2.6 + 3.4 * len(parts), height))
     for panel, part in zip(axes, parts, strict=True):
         colours, is_named = look(panel), True
-        if part is rows.statistics:
+        if part is rows[1]:
             _draw_rows(panel, estimate, part, colours, values=True)
             panel.set_xlabel("mean")
         elif is_named := len(part) <= min(_MAX_NAMES, max(3, inches(panel)[1] / _MIN_ROW)):
@@ -127,12 +127,8 @@ _ANSWERS = "marginals by position, a dict from labels to marginals, or an Estima
 _MAX_NAMED_MISSES = 8
 
 
-class ExactAnswers(NamedTuple):
-    """Exact answers for the rows of an estimate; NaN where a row has none."""
-
-    value: NDArray[np.float64]
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64]
+# Exact answers for the rows of an estimate, with their limits; NaN where a row has none.
+ExactAnswers = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 
 @public(name="plots.against_exact")
@@ -172,7 +168,7 @@ def against_exact(estimate: Estimate, exact: Any, *, difference: bool = False, a
         known = _from_marginals(estimate, exact)
     else:
         raise ArgumentError("exact", _ANSWERS, exact)
-    rows = next((part[hit] for part in select(estimate) if (hit := ~np.isnan(known.value[part])).any()), None)
+    rows = next((part[hit] for part in select(estimate) if (hit := ~np.isnan(known[0][part])).any()), None)
     if rows is None:
         raise ArgumentError("exact", "about some of the targets that were estimated", exact)
     axis: Any = panels(ax, 1, (5.4, 4.6))[0]
@@ -225,7 +221,8 @@ def _draw_comparison(
 def _from_estimate(estimate: Estimate, exact: Estimate) -> ExactAnswers:
     place = {_key(exact, k): k for k in range(len(exact))}
     rows = np.array([place.get(_key(estimate, k), -1) for k in range(len(estimate))], dtype=np.int64)
-    return ExactAnswers(*(np.where(rows < 0, np.nan, part[rows]) for part in (exact.mean, exact.lower, exact.upper)))
+    mean, lower, upper = (np.where(rows < 0, np.nan, part[rows]) for part in (exact.mean, exact.lower, exact.upper))
+    return mean, lower, upper
 
 
 def _key(estimate: Estimate, k: int) -> Any:
@@ -250,18 +247,11 @@ def _from_marginals(estimate: Estimate, exact: Any) -> ExactAnswers:
         if not ((p >= -1e-9) & (p <= 1 + 1e-9)).all():
             raise ArgumentError("exact", "probabilities", exact[target], where)
         value[first:last] = p
-    return ExactAnswers(value, value, value)
+    return value, value, value
 
 
-class Selection(NamedTuple):
-    """Rows of an estimate by number."""
-
-    probabilities: NDArray[np.int64]  # of a variable with two states one only
-    statistics: NDArray[np.int64]
-
-
-def select(estimate: Estimate) -> Selection:
-    """The rows to draw."""
+def select(estimate: Estimate) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows to draw: probabilities, of a variable with two states one only, and statistics."""
     probabilities, statistics = [], []
     for first, last in groups(estimate):
         if estimate.states[first] is None:
@@ -270,7 +260,7 @@ def select(estimate: Estimate) -> Selection:
             probabilities.append(first + telling_state(estimate.states[first:last]))
         else:
             probabilities.extend(range(first, last))
-    return Selection(np.array(probabilities, dtype=np.int64), np.array(statistics, dtype=np.int64))
+    return np.array(probabilities, dtype=np.int64), np.array(statistics, dtype=np.int64)
 
 
 def groups(estimate: Estimate) -> list[tuple[int, int]]:

@@ -101,16 +101,17 @@ def scan_map(
     counts = [scan[a:b].counts(n) for a, b in pairwise(ends)]
     if cells is None:
         assert model is not None
-        axes, image, note = _draw_graph(ax, model, counts, marked)
+        axes, image, parts, note = _draw_graph(ax, model, counts, marked)
     else:
-        axes, image, note = _draw_grid(ax, [part.reshape(cells) for part in counts], marked)
+        axes, image, parts, note = _draw_grid(ax, [part.reshape(cells) for part in counts], marked)
     colours = look(axes[0])
     for panel, (first, last) in zip(axes, pairwise(ends), strict=True):
         text = f"steps {first + 1}–{last}"
         panel.set_title(text, fontsize="medium" if len(text) < 16 else "small")
         dress(panel, look(panel))
     what = "expected updates" if scan.is_random else "updates"
-    bar = color_bar(image, axes, f"{what} per variable{note}", colours)
+    blank = " (blank: none)" if any((part == 0).any() for part in parts) else ""
+    bar = color_bar(image, axes, f"{what} per variable{blank}{note}", colours)
     if type(image.norm).__name__ == "Normalize":
         whole = not scan.is_random and "means" not in note
         bar.ax.yaxis.set_major_locator(require("matplotlib.ticker", "plots").MaxNLocator(integer=whole, nbins=6))
@@ -144,7 +145,7 @@ def _panels(ax: Any, segments: int, aspect: float, is_grid: bool) -> list[Any]:
 
 def _draw_graph(
     ax: Any, model: Model, counts: list[NDArray[Any]], marked: NDArray[np.int64]
-) -> tuple[list[Any], Any, str]:
+) -> tuple[list[Any], Any, list[NDArray[Any]], str]:
     n = model.n_variables
     shown = np.arange(n)
     if n > _MAX_NODES:
@@ -157,7 +158,7 @@ def _draw_graph(
     axes = _panels(ax, len(counts), float(np.clip((height + 0.5) / (width + 0.5), 0.4, 1.2)), is_grid=False)
     parts = [part[shown] for part in counts]
     image, note = _draw_nodes(axes, graph, parts, marked, _norm(parts), look(axes[0]))
-    return axes, image, _blank(parts) + note
+    return axes, image, parts, note
 
 
 def _norm(counts: list[NDArray[Any]]) -> Any:
@@ -168,11 +169,9 @@ def _norm(counts: list[NDArray[Any]]) -> Any:
     return colors.LogNorm(least, most) if most > _WIDE * least else colors.Normalize(0.0, most)
 
 
-def _blank(counts: list[NDArray[Any]]) -> str:
-    return " (blank: none)" if any((part == 0).any() for part in counts) else ""
-
-
-def _draw_grid(ax: Any, counts: list[NDArray[Any]], marked: NDArray[np.int64]) -> tuple[list[Any], Any, str]:
+def _draw_grid(
+    ax: Any, counts: list[NDArray[Any]], marked: NDArray[np.int64]
+) -> tuple[list[Any], Any, list[NDArray[Any]], str]:
     is_target = np.zeros(counts[0].shape, dtype=np.bool_)
     is_target.flat[marked] = True
     top, bottom, left, right = _window(np.any(counts, axis=0) | is_target)
@@ -203,7 +202,7 @@ def _draw_grid(ax: Any, counts: list[NDArray[Any]], marked: NDArray[np.int64]) -
                 ticker.MaxNLocator(nbins=bins, integer=True) if side > 1 else ticker.FixedLocator([])
             )
         _outline(panel, is_target, colours, tiny=max(high, wide) > _TINY)
-    return axes, image, _blank(parts) + (f",\nmeans of blocks of {k} × {k}" if k > 1 else "")
+    return axes, image, parts, f",\nmeans of blocks of {k} × {k}" if k > 1 else ""
 
 
 def _window(touched: NDArray[np.bool_]) -> tuple[int, int, int, int]:

@@ -73,39 +73,29 @@ class Region:
         rows, cols = np.arange(*self.rows), np.arange(*self.cols)
         return (rows[:, None] * self.shape[1] + cols[None, :]).ravel()
 
+    @lru_cache(maxsize=64)  # noqa: B019  regions are few small values
     def influence(self) -> db.Influence:
         """Return Theorem 4 of the paper, without any image: the bound that the paper chooses its scan with."""
-        return _influence(self.shape, self.states, self.coupling)
+        model = db.Potts.grid(*self.shape, states=self.states, couplings=self.coupling)
+        return db.influence(model, method="paper")
 
+    @lru_cache(maxsize=64)  # noqa: B019
     def systematic(self) -> db.ScanResult:
         """Return one sweep over all patches, row by row."""
-        return _systematic(self)
+        n = self.shape[0] * self.shape[1]
+        scan = db.Scan.systematic(n, steps=n)
+        with warnings.catch_warnings():
+            # Other scans are compared with one sweep, even where its bound is vacuous.
+            warnings.simplefilter("ignore", db.VacuousBoundWarning)
+            return db.ScanResult(scan, db.variation(self.influence(), scan, targets=self.targets))
 
+    @lru_cache(maxsize=64)  # noqa: B019
     def shortest(self) -> db.ScanResult:
         """Return the shortest scan found with a guarantee for the rectangle no worse than that of one sweep."""
-        return _shortest(self)
-
-
-@lru_cache(maxsize=64)
-def _influence(shape: tuple[int, int], states: int, coupling: float) -> db.Influence:
-    return db.influence(db.Potts.grid(*shape, states=states, couplings=coupling), method="paper")
-
-
-@lru_cache(maxsize=64)
-def _systematic(region: Region) -> db.ScanResult:
-    scan = db.Scan.systematic(region.shape[0] * region.shape[1], steps=region.shape[0] * region.shape[1])
-    with warnings.catch_warnings():
-        # Other scans are compared with one sweep, even where its bound is vacuous.
-        warnings.simplefilter("ignore", db.VacuousBoundWarning)
-        return db.ScanResult(scan, db.variation(region.influence(), scan, targets=region.targets))
-
-
-@lru_cache(maxsize=64)
-def _shortest(region: Region) -> db.ScanResult:
-    tolerance = region.systematic().variation.value
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", db.VacuousBoundWarning)
-        return db.shortest_scan(region.influence(), targets=region.targets, tolerance=tolerance)
+        tolerance = self.systematic().variation.value
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", db.VacuousBoundWarning)
+            return db.shortest_scan(self.influence(), targets=self.targets, tolerance=tolerance)
 
 
 @public(name="vision.field")

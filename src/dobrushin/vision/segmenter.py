@@ -20,7 +20,6 @@ from dobrushin._shared.executors import (
     receive,
     run_pieces,
     share,
-    workers_of,
 )
 from dobrushin._shared.running import seed_sequence
 from dobrushin.typing import Seed
@@ -37,8 +36,6 @@ from dobrushin.vision.segmentation import (
     draw_labels,
     field,
 )
-
-_SHARES = 4
 
 
 class Segmenter:
@@ -257,25 +254,23 @@ class Segmenter:
                 raise db.ArgumentError("finished", requirement, {number: known})
             if known.name != images[number].name:
                 raise db.ArgumentError("finished", f"of the same images: {images[number].name!r}", known.name)
-        left = [number for number in range(len(images)) if number not in labelled]
         # Children by their number, without counting up to it.
-        seeds = [np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, k)) for k in left]
-        pieces = list(zip([images[k] for k in left], seeds, strict=True))
+        left = {
+            number: np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, number))
+            for number in range(len(images))
+            if number not in labelled
+        }
         whole = Within(cores())
         if executor is None:
-            labelled.update(zip(left, _segment_some((self, options), pieces, whole), strict=True))
+            for number, own in left.items():
+                labelled[number] = _segment_one((self, options), images[number], own, whole)
             return [labelled[number] for number in range(len(images))]
-        size = max(1, -(-len(pieces) // (_SHARES * workers_of(executor))))
-        done: dict[int, list[Segmentation]] = {}
         with share((self, options), executor) as shared:
 
             def submit(pool: Executor, number: int) -> Future[Any]:
-                return pool.submit(_segment_some, shared, pieces[number * size : (number + 1) * size], whole)
+                return pool.submit(_segment_one, shared, images[number], left[number], whole)
 
-            shares = range(-(-len(pieces) // size))
-            trouble = run_pieces(executor, submit, shares, done, look=lambda: None, stop=lambda: None)
-        for number, results in done.items():
-            labelled.update(zip(left[number * size : (number + 1) * size], results, strict=True))
+            trouble = run_pieces(executor, submit, left, labelled, look=lambda: None, stop=lambda: None)
         hint = "The same call with finished=error.result goes on from there."
         if isinstance(trouble, KeyboardInterrupt):
             raise db.Interrupted(f"{len(labelled)} of {len(images)} images had finished", hint, result=labelled)
@@ -288,8 +283,9 @@ class Segmenter:
         return f"Segmenter({len(self.classes)} classes, {state})"
 
 
-def _segment_some(shared: Any, pieces: Sequence[tuple[Any, Any]], whole: Within) -> list[Segmentation]:
-    """Label a share of the images in a worker, by one thread: the images are split up, not the chains."""
+def _segment_one(shared: Any, image: Any, seed: np.random.SeedSequence, whole: Within) -> Segmentation:
+    """Label an image in a worker, by one thread: the images are split up, not the chains."""
     model, options = receive(shared)
     with entered(within=whole):
-        return [model.segment(image, seed=seed, **options) for image, seed in pieces]
+        found: Segmentation = model.segment(image, seed=seed, **options)
+        return found
