@@ -28,7 +28,7 @@ def large_chain_parts() -> str:
     states = kernel.start(master, range(1))
     times = {}
     for name, fewest, side in (("step by step", 10**9, 10**9), ("in waves", 1, 10**9), ("by diagonals", 1, 1)):
-        kernel.for_sweeps.clear()
+        kernel.orders.clear()
         sweeps = (patch.object(spins, "DIAGONAL_SWEEPS", 1), patch.object(array_kernel, "WAVE_SWEEPS", fewest))
         with sweeps[0], sweeps[1], patch.object(array_kernel, "MIN_SIDE", side):
             times[name] = best_of(lambda: kernel.run(states, work))

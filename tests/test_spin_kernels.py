@@ -237,7 +237,7 @@ def test_diagonals_make_the_draws_of_single_steps(shape, monkeypatch):
     for scan in (db.Scan.systematic(n, 5 * n), db.Scan.systematic(n, 37 * n + 1)[n // 2 :]):
         kernel = choose_kernel(model, scan, 2, "field")
         fast, _ = run_chains(model, kernel, scan, range(2), np.random.SeedSequence(3))
-        assert kernel.for_sweeps["diagonals"].columns == shape[1]
+        assert kernel.orders["diagonals", None].columns == shape[1]
         slow = db.sample(model, db.Scan(scan.order), chains=2, seed=3, kernel="field")
         assert (fast.states == slow.states).all()
         many = db.sample(model, scan, chains=40, seed=3, kernel="field")  # side by side
@@ -275,17 +275,17 @@ def test_what_was_made_for_sweeps_is_kept_as_long_as_the_model(monkeypatch):
     scan, short = db.Scan.systematic(1000, 30_000), db.Scan.systematic(1000, 2000)
     slow = db.sample(model, db.Scan(short.order), seed=1, kernel="field").states
     kernel = choose_kernel(model, scan, 1, "field")
-    assert not kernel.for_sweeps
+    assert not kernel.orders
     db.sample(model, scan, seed=1, kernel="field")
     again = choose_kernel(model, short, 1, "field")
-    assert again.for_sweeps is kernel.for_sweeps
-    assert set(kernel.for_sweeps) == {"diagonals", "order", "wave"}
+    assert again is kernel
+    assert set(kernel.orders) == {("diagonals", None), ("wave", None)}
     late = scan[300:4500]  # parts of sweeps are no sweeps
     expected = db.sample(model, db.Scan(late.order), seed=1, kernel="field").states
     assert (db.sample(model, late, seed=1, kernel="field").states == expected).all()
     monkeypatch.setattr("dobrushin._kernels.spins.ising_steps", None)  # waves are used now, however few the sweeps
     assert (db.sample(model, short, seed=1, kernel="field").states == slow).all()
-    assert not pickle.loads(pickle.dumps(kernel)).for_sweeps
+    assert not pickle.loads(pickle.dumps(kernel)).orders
     form = weakref.ref(model._form)
     del model, kernel, again
     gc.collect()

@@ -85,8 +85,8 @@ class SetBits(SetKernel):
         return x
 
     def go(self, x: NDArray[Any], steps: SetSteps, keys: NDArray[np.uint64]) -> None:
-        wide = self.neighbor.shape[1] > 8
-        bits.set_bits(*steps, self.neighbor, self.threshold, wide, keys, x)
+        never = np.zeros(self.threshold.shape[1], dtype=np.bool_)
+        bits.set_bits(*steps, self.neighbor, self.threshold, frozen(never), keys, x)
 
     def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         out = np.empty((len(rows), chains), dtype=np.int16)

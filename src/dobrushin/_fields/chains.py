@@ -29,7 +29,7 @@ from dobrushin._kernels.field_draws import field_steps
 from dobrushin._models import Model
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region, region_of
-from dobrushin._sampling.array_kernel import ArrayKernel, Orders
+from dobrushin._sampling.array_kernel import ArrayKernel, StepList
 from dobrushin._sampling.kernel import IN_CACHE, Batches, FixedStart, Work
 from dobrushin._sampling.sampler import make_runner
 from dobrushin._scan import Scan
@@ -51,13 +51,11 @@ class FieldKernel(ArrayKernel):
     point: NDArray[np.float64]  # where every chain starts, by own number
     error: NDArray[np.float64]
     work_of_sites: NDArray[np.float64]
-    orders: Orders = field(default_factory=dict, compare=False)
     fixed_start: FixedStart | None = field(default=None, compare=False)
     name: ClassVar[str] = "density"
     measure: ClassVar[str] = "Wasserstein distance"
     counts_states: ClassVar[bool] = False
     rate: ClassVar[float] = 2.5e8
-    by_levels: ClassVar[bool] = False
     batch: ClassVar[int] = 256
 
     @classmethod
@@ -87,7 +85,7 @@ class FieldKernel(ArrayKernel):
         )  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "fixed_start": None}  # only the process that asked has to know all of it
+        return {**self.__dict__, "fixed_start": None}  # only the process that asked has to know all of it
 
     def errors_in(self, scan: Scan) -> NDArray[np.float64]:
         del scan
@@ -112,22 +110,10 @@ class FieldKernel(ArrayKernel):
     def load(self, states: NDArray[Any]) -> NDArray[np.float64]:
         return np.array(states, dtype=np.float64, order="C")
 
-    def run(self, x: NDArray[Any], work: Work) -> None:
-        keys = work.keys(1)
-        region = self.region
-        shared = (region.start, region.neighbor, self.couplings, *self.sites, *self.values)
-        if not work.segment.is_random:
-            c = np.empty(x.shape[1])
-            for steps in self.steps_of_cycle(work):
-                field_steps(*steps, *shared, keys, c, x)
-            return
-        c = np.empty(1)
-        for chain, lists in enumerate(self.steps_of_chains(work, keys)):
-            column = np.ascontiguousarray(x[:, chain : chain + 1])
-            key = np.ascontiguousarray(keys[:, chain : chain + 1])
-            for steps in lists:
-                field_steps(*steps, *shared, key, c, column)
-            x[:, chain : chain + 1] = column
+    def advance(self, x: NDArray[Any], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
+        del work
+        rows = (self.region.start, self.region.neighbor, self.couplings)
+        field_steps(*steps, *rows, *self.sites, *self.values, keys, np.empty(x.shape[1]), x)
 
 
 @make_runner.register

@@ -23,34 +23,50 @@ def start_bits(ids, keys, x):
             x[v, w] = mix(keys[0, w] + keys[1, w] * (START + np.uint64(ids[v])))
 
 
-@inlined
-def _select(b, low, high):
-    """low where the bit of b is 0, high where it is 1."""
-    return low ^ (b & (low ^ high))
-
-
 @kernel
-def update_bits(order, place, step, steps, neighbor, threshold, certain, wide, keys, x):
-    """`steps` steps of the cycle `order`, from `place`; the first one is number `step` of the scan.
+def update_bits(order, place, steps, number, neighbor, threshold, certain, keys, x):
+    """`steps` steps of the cycle `order`, from `place`; the first one uses the random bits of number `number`.
 
-    neighbor[i, :] are the rows of x (the last row is a dummy) that threshold[i, configuration] is about: 4 neighbours
-    and 16 configurations, or 6 and 64 where `wide`. certain[i, configuration]: probability exactly 1.
+    neighbor[i] are the rows of x (the last row is a dummy) that the configurations of threshold[i] are about: 4
+    neighbours and 16 configurations, or 6 and 64. certain[i, configuration]: probability exactly 1.
     """
     W = keys.shape[1]
-    spin, open_lanes = np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64)
-    mask = np.empty(threshold.shape[1], dtype=np.uint64)
+    random, mask = np.empty(W, dtype=np.uint64), np.empty(threshold.shape[1], dtype=np.uint64)
+    spin, open_lanes = np.empty((1, W), dtype=np.uint64), np.empty((1, W), dtype=np.uint64)
     for t in range(steps):
         i = order[place]
         place += 1
         if place == order.size:
             place = 0
-        _draw(x, neighbor[i], threshold[i], certain[i], wide, step + t, keys, mask, spin, open_lanes)
+        _draw(x, neighbor[i], threshold[i], certain[i], number + t, keys, random, mask, spin, open_lanes)
         for w in range(W):  # as an assignment of arrays it would take seconds to compile
-            x[i, w] = spin[w]
+            x[i, w] = spin[0, w]
 
 
 @kernel
-def update_counts(order, place, step, steps, start, neighbor, flip, first, threshold, certain, keys, x):
+def set_bits(order, place, steps, number, stride, neighbor, threshold, never, keys, x):
+    """Binary variables whose chance of state 1 rises or falls with each neighbour: 64 runs side by side.
+
+    Row i of x holds the lowest state of variable i, row n + i the highest. neighbor[i] are the rows whose configuration
+    gives the smallest chance, then those that give the largest. Both ends compare the same random number with their
+    own threshold; step t uses the random bits of number + stride * t. No probability is exactly 1: `never` is false.
+    """
+    n, W = threshold.shape[0], keys.shape[1]
+    random, mask = np.empty(W, dtype=np.uint64), np.empty(threshold.shape[1], dtype=np.uint64)
+    spin, open_lanes = np.empty((2, W), dtype=np.uint64), np.empty((2, W), dtype=np.uint64)
+    for t in range(steps):
+        i = order[place]
+        place += 1
+        if place == order.size:
+            place = 0
+        _draw(x, neighbor[i], threshold[i], never, number + stride * t, keys, random, mask, spin, open_lanes)
+        for w in range(W):
+            x[i, w] = spin[0, w]
+            x[n + i, w] = spin[1, w]
+
+
+@kernel
+def update_counts(order, place, steps, number, start, neighbor, flip, first, threshold, certain, keys, x):
     """Steps as in `update_bits`, where 4 bits of a configuration count the neighbours of each group that are up.
 
     The neighbours of variable i are the triples start[i] to start[i + 1]. Those of a triple are rows of x (the dummy
@@ -58,8 +74,8 @@ def update_counts(order, place, step, steps, start, neighbor, flip, first, thres
     first[triple] on. A count has up to four bits; where it has fewer the carry beyond them is 0, and changes nothing.
     """
     W = keys.shape[1]
-    spin, open_lanes = np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64)
-    mask = np.empty(threshold.shape[1], dtype=np.uint64)
+    random, mask = np.empty(W, dtype=np.uint64), np.empty(threshold.shape[1], dtype=np.uint64)
+    spin, open_lanes = np.empty((1, W), dtype=np.uint64), np.empty((1, W), dtype=np.uint64)
     rows = np.arange(4)
     counter = np.empty((7, W), dtype=np.uint64)
     for t in range(steps):
@@ -74,9 +90,9 @@ def update_counts(order, place, step, steps, start, neighbor, flip, first, thres
                 x[neighbor[e, 0]], x[neighbor[e, 1]], x[neighbor[e, 2]], flip[e, 0], flip[e, 1], flip[e, 2],
                 counter[b], counter[b + 1], counter[b + 2], counter[b + 3],
             )  # fmt: skip
-        _draw(counter, rows, threshold[i], certain[i], False, step + t, keys, mask, spin, open_lanes)
-        for w in range(W):  # as an assignment of arrays it would take seconds to compile
-            x[i, w] = spin[w]
+        _draw(counter, rows, threshold[i], certain[i], number + t, keys, random, mask, spin, open_lanes)
+        for w in range(W):
+            x[i, w] = spin[0, w]
 
 
 @inlined
@@ -97,68 +113,89 @@ def _count_three(x0, x1, x2, f0, f1, f2, c0, c1, c2, c3):
 
 
 @inlined
-def _draw(x, rows, threshold, certain, wide, step, keys, mask, spin, open_lanes):
-    """New spins of all chains from the thresholds of the configurations that the rows of x have."""
-    key, gamma = keys[0], keys[1]
-    a0, a1, a2, a3 = x[rows[0]], x[rows[1]], x[rows[2]], x[rows[3]]
-    for w in range(spin.size):
-        spin[w] = ZERO
-        open_lanes[w] = ALL
-    counter = np.uint64(step) * np.uint64(64)
+def _draw(x, rows, threshold, certain, number, keys, random, mask, spin, open_lanes):
+    """New spins of all chains, at each end of a set, from the thresholds of the configurations that the rows have."""
+    key, gamma, ends = keys[0], keys[1], spin.shape[0]
+    width = rows.size // ends
+    for end in range(ends):
+        for w in range(random.size):
+            spin[end, w] = ZERO
+            open_lanes[end, w] = ALL
+    counter = np.uint64(number) * np.uint64(64)
     left = ALL
     for plane in range(64):
         for c in range(mask.size):
             mask[c] = ZERO - ((threshold[c] >> np.uint64(63 - plane)) & ONE)
-        if wide:
-            left = _plane6(a0, a1, a2, a3, x[rows[4]], x[rows[5]], mask, key, gamma, counter, spin, open_lanes)
-        else:
-            left = _plane4(a0, a1, a2, a3, mask, key, gamma, counter, spin, open_lanes)
+        # Loops of their own, each simple enough to be run on many blocks at once.
+        for w in range(random.size):
+            random[w] = mix(key[w] + gamma[w] * counter)
+        left = ZERO
+        for end in range(ends):  # slices as variables would count references, which takes longer than a plane
+            r = width * end
+            if width == 6:
+                left |= _plane6(
+                    x[rows[r]], x[rows[r + 1]], x[rows[r + 2]], x[rows[r + 3]], x[rows[r + 4]], x[rows[r + 5]],
+                    mask, random, spin[end], open_lanes[end],
+                )  # fmt: skip
+            else:
+                left |= _plane4(
+                    x[rows[r]], x[rows[r + 1]], x[rows[r + 2]], x[rows[r + 3]],
+                    mask, random, spin[end], open_lanes[end],
+                )  # fmt: skip
         counter += ONE
         if left == ZERO:
             break
     if left != ZERO:
-        _settle(rows, certain, x, spin, open_lanes)
+        for end in range(ends):
+            _settle(rows[width * end : width * (end + 1)], certain, x, spin[end], open_lanes[end])
 
 
 @inlined
-def _plane4(a0, a1, a2, a3, mask, key, gamma, counter, spin, open_lanes):
+def _plane4(a0, a1, a2, a3, mask, random, spin, open_lanes):
+    """Decide the chains whose bit of the threshold differs from their random bit; return the others."""
     m0, m1, m2, m3, m4, m5, m6, m7 = mask[0], mask[1], mask[2], mask[3], mask[4], mask[5], mask[6], mask[7]
     m8, m9, m10, m11, m12, m13, m14, m15 = mask[8], mask[9], mask[10], mask[11], mask[12], mask[13], mask[14], mask[15]
     left = ZERO
     for w in range(spin.size):
-        b0, b1 = a0[w], a1[w]
-        q0 = _select(b1, _select(b0, m0, m1), _select(b0, m2, m3))
-        q1 = _select(b1, _select(b0, m4, m5), _select(b0, m6, m7))
-        q2 = _select(b1, _select(b0, m8, m9), _select(b0, m10, m11))
-        q3 = _select(b1, _select(b0, m12, m13), _select(b0, m14, m15))
-        bit = _select(a3[w], _select(a2[w], q0, q1), _select(a2[w], q2, q3))
-        differ = (mix(key[w] + gamma[w] * counter) ^ bit) & open_lanes[w]
+        bit = _select16(a0[w], a1[w], a2[w], a3[w], m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15)  # fmt: skip  # noqa: E501
+        differ = (random[w] ^ bit) & open_lanes[w]
         spin[w] |= differ & bit
         open_lanes[w] &= ~differ
         left |= open_lanes[w]
     return left
 
 
-@kernel
-def _plane6(a0, a1, a2, a3, a4, a5, mask, key, gamma, counter, spin, open_lanes):
+@inlined
+def _plane6(a0, a1, a2, a3, a4, a5, mask, random, spin, open_lanes):
     left = ZERO
     for w in range(spin.size):
         bit = ZERO
         for quarter in range(4):
             m = 16 * quarter
-            b0, b1 = a0[w], a1[w]
-            q0 = _select(b1, _select(b0, mask[m], mask[m + 1]), _select(b0, mask[m + 2], mask[m + 3]))
-            q1 = _select(b1, _select(b0, mask[m + 4], mask[m + 5]), _select(b0, mask[m + 6], mask[m + 7]))
-            q2 = _select(b1, _select(b0, mask[m + 8], mask[m + 9]), _select(b0, mask[m + 10], mask[m + 11]))
-            q3 = _select(b1, _select(b0, mask[m + 12], mask[m + 13]), _select(b0, mask[m + 14], mask[m + 15]))
-            part = _select(a3[w], _select(a2[w], q0, q1), _select(a2[w], q2, q3))
+            part = _select16(a0[w], a1[w], a2[w], a3[w], mask[m], mask[m + 1], mask[m + 2], mask[m + 3], mask[m + 4], mask[m + 5], mask[m + 6], mask[m + 7], mask[m + 8], mask[m + 9], mask[m + 10], mask[m + 11], mask[m + 12], mask[m + 13], mask[m + 14], mask[m + 15])  # fmt: skip  # noqa: E501
             here = (a4[w] if quarter & 1 else ~a4[w]) & (a5[w] if quarter & 2 else ~a5[w])
             bit |= part & here
-        differ = (mix(key[w] + gamma[w] * counter) ^ bit) & open_lanes[w]
+        differ = (random[w] ^ bit) & open_lanes[w]
         spin[w] |= differ & bit
         open_lanes[w] &= ~differ
         left |= open_lanes[w]
     return left
+
+
+@inlined
+def _select16(b0, b1, b2, b3, m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15):
+    """The mask of the configuration b3 b2 b1 b0, lane by lane."""
+    q0 = _select(b1, _select(b0, m0, m1), _select(b0, m2, m3))
+    q1 = _select(b1, _select(b0, m4, m5), _select(b0, m6, m7))
+    q2 = _select(b1, _select(b0, m8, m9), _select(b0, m10, m11))
+    q3 = _select(b1, _select(b0, m12, m13), _select(b0, m14, m15))
+    return _select(b3, _select(b2, q0, q1), _select(b2, q2, q3))
+
+
+@inlined
+def _select(b, low, high):
+    """low where the bit of b is 0, high where it is 1."""
+    return low ^ (b & (low ^ high))
 
 
 @kernel
@@ -212,102 +249,6 @@ def pack(states, x):
         for chain in range(states.shape[1]):
             if states[v, chain]:
                 x[v, chain // 64] |= ONE << np.uint64(chain % 64)
-
-
-@kernel
-def set_bits(order, place, steps, number, stride, neighbor, threshold, wide, keys, x):
-    """Binary variables whose chance of state 1 rises or falls with each neighbour: 64 runs side by side.
-
-    Row i of x holds the lowest state of variable i, row n + i the highest. neighbor[i] are the rows whose configuration
-    gives the smallest chance: 4 of them, or 6 where `wide`, then as many for the largest. Both ends compare the same
-    random number with their own threshold, as in `update_bits`.
-    """
-    W = keys.shape[1]
-    n, width = threshold.shape[0], neighbor.shape[1] // 2
-    key, gamma = keys[0], keys[1]
-    random, low, high = np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64)
-    open_low, open_high = np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64)
-    mask = np.empty(threshold.shape[1], dtype=np.uint64)
-    for t in range(steps):
-        i = order[place]
-        place += 1
-        if place == order.size:
-            place = 0
-        for w in range(W):
-            low[w] = ZERO
-            open_low[w] = ALL
-        for w in range(W):
-            high[w] = ZERO
-            open_high[w] = ALL
-        counter = np.uint64(number + stride * t) * np.uint64(64)
-        near, far = neighbor[i, :width], neighbor[i, width:]
-        for plane in range(64):
-            for c in range(mask.size):
-                mask[c] = ZERO - ((threshold[i, c] >> np.uint64(63 - plane)) & ONE)
-            # Loops of their own, each simple enough to be run on many blocks at once.
-            for w in range(W):
-                random[w] = mix(key[w] + gamma[w] * counter)
-            if wide:
-                left = _set_plane6(x, near, mask, random, low, open_low) | _set_plane6(
-                    x, far, mask, random, high, open_high
-                )
-            else:
-                left = _set_plane4(x[near[0]], x[near[1]], x[near[2]], x[near[3]], mask, random, low, open_low)
-                left |= _set_plane4(x[far[0]], x[far[1]], x[far[2]], x[far[3]], mask, random, high, open_high)
-            counter += ONE
-            if left == ZERO:
-                break
-        for w in range(W):  # as an assignment of arrays it would take seconds to compile
-            x[i, w] = low[w]
-            x[n + i, w] = high[w]
-
-
-@kernel
-def _set_plane4(a0, a1, a2, a3, mask, random, spin, open_lanes):
-    m0, m1, m2, m3, m4, m5, m6, m7 = mask[0], mask[1], mask[2], mask[3], mask[4], mask[5], mask[6], mask[7]
-    m8, m9, m10, m11, m12, m13, m14, m15 = mask[8], mask[9], mask[10], mask[11], mask[12], mask[13], mask[14], mask[15]
-    left = ZERO
-    for w in range(spin.size):
-        b0, b1 = a0[w], a1[w]
-        q0 = _select(b1, _select(b0, m0, m1), _select(b0, m2, m3))
-        q1 = _select(b1, _select(b0, m4, m5), _select(b0, m6, m7))
-        q2 = _select(b1, _select(b0, m8, m9), _select(b0, m10, m11))
-        q3 = _select(b1, _select(b0, m12, m13), _select(b0, m14, m15))
-        bit = _select(a3[w], _select(a2[w], q0, q1), _select(a2[w], q2, q3))
-        differ = (random[w] ^ bit) & open_lanes[w]
-        spin[w] |= differ & bit
-        open_lanes[w] &= ~differ
-        left |= open_lanes[w]
-    return left
-
-
-@kernel
-def _set_plane6(x, rows, mask, random, spin, open_lanes):
-    a0, a1, a2, a3, a4, a5 = x[rows[0]], x[rows[1]], x[rows[2]], x[rows[3]], x[rows[4]], x[rows[5]]
-    left = ZERO
-    for w in range(spin.size):
-        bit = _config6(mask, a0[w], a1[w], a2[w], a3[w], a4[w], a5[w])
-        differ = (random[w] ^ bit) & open_lanes[w]
-        spin[w] |= differ & bit
-        open_lanes[w] &= ~differ
-        left |= open_lanes[w]
-    return left
-
-
-@kernel
-def _config6(mask, c0, c1, c2, c3, c4, c5):
-    """The bit of the threshold that the configuration of six neighbours selects."""
-    bit = ZERO
-    for quarter in range(4):
-        m = 16 * quarter
-        q0 = _select(c1, _select(c0, mask[m], mask[m + 1]), _select(c0, mask[m + 2], mask[m + 3]))
-        q1 = _select(c1, _select(c0, mask[m + 4], mask[m + 5]), _select(c0, mask[m + 6], mask[m + 7]))
-        q2 = _select(c1, _select(c0, mask[m + 8], mask[m + 9]), _select(c0, mask[m + 10], mask[m + 11]))
-        q3 = _select(c1, _select(c0, mask[m + 12], mask[m + 13]), _select(c0, mask[m + 14], mask[m + 15]))
-        part = _select(c3, _select(c2, q0, q1), _select(c2, q2, q3))
-        here = (c4 if quarter & 1 else ~c4) & (c5 if quarter & 2 else ~c5)
-        bit |= part & here
-    return bit
 
 
 @kernel

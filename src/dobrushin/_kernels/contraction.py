@@ -147,19 +147,9 @@ def _choose_tile(axes, rows, kept):
 @kernel
 def add_products(axes, begin, end, store, start, out):
     """Add the products to `out`, for the combinations begin..end of the axes outside the tile, in C order."""
-    count = axes.shape[1] - 2
-    outer = len(axes) - 2
-    digit = np.zeros(outer + 1, dtype=np.int64)
-    base = np.zeros(count + 1, dtype=np.int64)
-    rest = begin
-    for a in range(outer - 1, -1, -1):
-        digit[a] = rest % axes[a, LENGTH]
-        rest //= axes[a, LENGTH]
-    for k in range(count):
-        base[k] = start[k]
-    for a in range(outer):
-        for k in range(count + 1):
-            base[k - 1] += digit[a] * axes[a, 1 + k]  # base[-1] is that of the table that is made
+    count, outer = axes.shape[1] - 2, axes[:-2]
+    digit, base = np.zeros(len(outer), dtype=np.int64), np.zeros(count + 1, dtype=np.int64)
+    _begin(outer, begin, start, digit, base)
     # Operands by the axes that change them: neither axis of the tile, the outer one alone, or the inner one.
     kinds, sizes = np.zeros((3, count), dtype=np.int64), np.zeros(3, dtype=np.int64)
     for k in range(count):
@@ -172,18 +162,36 @@ def add_products(axes, begin, end, store, start, out):
             factor *= store[base[kinds[0, k]]]
         if factor > 0.0:
             _tile(axes, store, out, base, factor, kinds, sizes)
-        for a in range(outer - 1, -1, -1):
-            digit[a] += 1
-            if digit[a] < axes[a, LENGTH]:
-                base[-1] += axes[a, MADE]
-                for k in range(count):
-                    base[k] += axes[a, 2 + k]
-                break
-            digit[a] = 0
-            back = axes[a, LENGTH] - 1
-            base[-1] -= back * axes[a, MADE]
-            for k in range(count):
-                base[k] -= back * axes[a, 2 + k]
+        _advance(outer, digit, base)
+
+
+@kernel
+def _begin(axes, begin, start, digit, base):
+    """Digits and places of combination `begin` of some axes, in C order; base[-1] is that of the table that is made."""
+    rest = begin
+    for a in range(len(axes) - 1, -1, -1):
+        digit[a] = rest % axes[a, LENGTH]
+        rest //= axes[a, LENGTH]
+    for k in range(len(start)):
+        base[k] = start[k]
+    base[-1] = 0
+    for a in range(len(axes)):
+        for k in range(len(base)):
+            base[k - 1] += digit[a] * axes[a, MADE + k]
+
+
+@kernel
+def _advance(axes, digit, base):
+    """The next combination."""
+    for a in range(len(axes) - 1, -1, -1):
+        digit[a] += 1
+        is_next = digit[a] < axes[a, LENGTH]
+        steps = 1 if is_next else 1 - axes[a, LENGTH]
+        for k in range(len(base)):
+            base[k - 1] += steps * axes[a, MADE + k]
+        if is_next:
+            return
+        digit[a] = 0
 
 
 @kernel
@@ -338,40 +346,6 @@ def run_steps(
 
 # No exponent is lower: so many that sums of a few do not overflow.
 LOWEST = -(2**57)
-
-
-@kernel
-def _begin(axes, begin, start, digit, base):
-    """Digits and places of combination `begin` of all axes, in C order; base[-1] is that of the table that is made."""
-    rest = begin
-    for a in range(len(axes) - 1, -1, -1):
-        digit[a] = rest % axes[a, LENGTH]
-        rest //= axes[a, LENGTH]
-    for k in range(len(start)):
-        base[k] = start[k]
-    base[-1] = 0
-    for a in range(len(axes)):
-        base[-1] += digit[a] * axes[a, MADE]
-        for k in range(len(start)):
-            base[k] += digit[a] * axes[a, 2 + k]
-
-
-@kernel
-def _advance(axes, digit, base):
-    """The next combination."""
-    count = len(base) - 1
-    for a in range(len(axes) - 1, -1, -1):
-        digit[a] += 1
-        if digit[a] < axes[a, LENGTH]:
-            base[-1] += axes[a, MADE]
-            for k in range(count):
-                base[k] += axes[a, 2 + k]
-            return
-        digit[a] = 0
-        back = axes[a, LENGTH] - 1
-        base[-1] -= back * axes[a, MADE]
-        for k in range(count):
-            base[k] -= back * axes[a, 2 + k]
 
 
 @kernel

@@ -7,7 +7,7 @@ All loops can stop and continue: see `dobrushin._shared.pieces`.
 
 import numpy as np
 
-from dobrushin._shared.compile import inlined, kernel, prefetch
+from dobrushin._shared.compile import inlined, kernel
 
 TIE = 2.0**-44
 B, R, D = 0, 1, 2  # columns of the array `variable`: the numbers of a variable lie together in memory
@@ -76,23 +76,6 @@ def _first_largest(i, level, lowest, node, base):
     return i
 
 
-@inlined
-def _set_largest(i, value, node, base, depth, rest):
-    """Change leaf i, which is the largest, so that all levels change; `rest` is scratch, a number for each level."""
-    place = i
-    for level in range(depth):
-        # The largest of the others, so that no level waits for the one below.
-        node[base[level] + place] = -np.inf
-        place >>= 3
-        rest[level] = _largest_child(node, base[level] + 8 * place)
-    place = i
-    for level in range(depth):
-        node[base[level] + place] = value
-        value = max(value, rest[level])
-        place >>= 3
-    node[base[depth]] = value
-
-
 @kernel
 def bounds_through(at, allowance, order, start, columns, C_bar, variable, old):
     """Take b, which is in `variable`, through an order, and keep the value that each step replaces. at: [steps]."""
@@ -135,8 +118,6 @@ def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_colu
     `is_mutual`: who influences a variable is influenced by it, so that rows and columns have the same indices.
     """
     spent, done, total, root = 0, at[0], V[0], base[depth]
-    rest = np.empty(depth)
-    group, first, second, third = 0, 0, 0, 0
     while done < order.size and spent < allowance:
         if tolerance >= total:
             done = order.size
@@ -173,24 +154,7 @@ def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_colu
                 total += x * variable[i, R] - gain[best]
                 order[t] = best
                 x = variable[best, D]
-                _set_largest(best, 0.0, gain, base, depth, rest)
-                # Fetch what is needed of the variable that is now the best one nearby: it may soon be the best of all.
-                # A stage needs what an earlier one fetched, so they are for four such variables, one after the other.
-                third, second = second, first
-                if depth > 2:  # gains that overflow are not found
-                    first = min(_first_largest(group, 1, 0, gain, base), candidate.size - 1)
-                    group = _first_largest(best >> 3 * (depth - 2), depth - 2, 1, gain, base)
-                    group = min(group, candidate.size - 1 >> 3)
-                prefetch(gain, 8 * group)
-                prefetch(start, first)
-                prefetch(variable, first)
-                prefetch(columns, start[second])
-                prefetch(C_bar, start[second])
-                for e in range(start[third], start[third + 1]):
-                    j = np.int64(columns[e])
-                    prefetch(variable, j)
-                    prefetch(gain, j)
-                    prefetch(gain, base[1] + (j >> 3))
+                _set(best, 0.0, gain, base, depth)
         if x > 0.0:
             _pull(best, x, start, columns, C_bar, candidate, variable, gain, base, depth)
             spent += 24 * (start[best + 1] - start[best])

@@ -14,11 +14,6 @@ UNIT = 2.0**-53
 @kernel
 def start_labels(ids, states, keys, x):
     """Uniform labels for every variable; `states` has one entry where all have as many."""
-    if states.size == 1 and keys.shape[1] == 1:  # a loop over many numbers at once
-        k, key, gamma, own = states[0], keys[0, 0], keys[1, 0], x[:, 0]
-        for v in range(ids.size):
-            own[v] = below(mix(key + gamma * (START + np.uint64(ids[v]))), k)
-        return
     for v in range(ids.size):
         k = states[v] if states.size > 1 else states[0]
         for c in range(keys.shape[1]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Region
-from dobrushin._sampling.array_kernel import ArrayKernel, Orders, repeats_long_cycles
+from dobrushin._sampling.array_kernel import ArrayKernel, StepList, repeats_long_cycles
 from dobrushin._sampling.kernel import UNIT, Batches, Kernel, Runner, Work, streams_of
 from dobrushin._sampling.labels import pack_region
 from dobrushin._sampling.spins import LocalFieldKernel
@@ -125,11 +125,11 @@ class BitsKernel(WordKernel):
 
     def run(self, x: NDArray[Any], work: Work) -> None:
         order, place = work.order_in(self.region)
-        tables = (self.neighbor, self.threshold, self.certain, self.neighbor.shape[1] > 4)
+        tables = (self.neighbor, self.threshold, self.certain)
         keys = work.keys(64)
         # About 16 planes of random bits for each step, in which thresholds and words are gone through.
         operations = 16 * work.steps * (2 * self.threshold.shape[1] * (1 + keys.shape[1]))
-        code_for(bits.update_bits, operations)(order, place, work.step, work.steps, *tables, keys, x)
+        code_for(bits.update_bits, operations)(order, place, work.steps, work.step, *tables, keys, x)
 
 
 def thresholds_of(probability: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
@@ -156,9 +156,10 @@ class TableKernel(ArrayKernel):
     neighbor: NDArray[np.int64]
     threshold: NDArray[np.uint64]  # 2^63 P(1)
     error: NDArray[np.float64]
-    orders: Orders = field(default_factory=dict, compare=False)
     has_twin: ClassVar[bool] = True
     is_one_launch: ClassVar[bool] = False  # random scans and few chains are no launches of many runs
+    few_chains: ClassVar[float] = np.inf
+    by_levels: ClassVar[bool] = True
     name: ClassVar[str] = "table"
     rate: ClassVar[float] = 1.5e8
 
@@ -183,14 +184,10 @@ class TableKernel(ArrayKernel):
     def device_tables(self) -> tuple[Any, ...]:
         return self.neighbor.astype(np.int32), self.threshold, np.int32(self.neighbor.shape[1])
 
-    def run(self, x: NDArray[np.int8], work: Work) -> None:
-        keys = work.keys(1)
+    def advance(self, x: NDArray[np.int8], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
+        del work
         shared = (self.neighbor.ravel(), self.threshold.ravel(), self.neighbor.shape[1] > 4)
-        for c, lists in enumerate(self.steps_of_chains(work, keys)):
-            state = x[:, c].copy()
-            for steps in lists:
-                bits.table_steps(*steps, *shared, keys[0, c], keys[1, c], state)
-            x[:, c] = state
+        bits.table_steps(*steps, *shared, *keys[:, 0], x[:, 0])
 
 
 # -- spins whose neighbours come in few groups of equal coupling: only counts of them matter ------
@@ -257,7 +254,7 @@ class CountsKernel(WordKernel):
     def run(self, x: NDArray[Any], work: Work) -> None:
         order, place = work.order_in(self.region)
         tables = (self.triple_start, self.neighbor, self.flip, self.first, self.threshold, self.certain)
-        bits.update_counts(order, place, work.step, work.steps, *tables, work.keys(64), x)
+        bits.update_counts(order, place, work.steps, work.step, *tables, work.keys(64), x)
 
 
 def _groups(theta: NDArray[np.float64], region: Region, updated: NDArray[np.int64]) -> EqualNeighbors:

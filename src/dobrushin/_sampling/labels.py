@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,9 +16,9 @@ from dobrushin._models.forms import Form
 from dobrushin._models.memory import Slot
 from dobrushin._models.near import Numbering, Region
 from dobrushin._models.potts import LabelPairs
-from dobrushin._sampling.array_kernel import FEW_CHAINS, ArrayKernel, Orders, StepList, WaveKernel, WaveOrder
+from dobrushin._sampling.array_kernel import FEW_CHAINS, ArrayKernel, StepList, WaveKernel, WaveOrder
 from dobrushin._sampling.kernel import IN_CACHE, UNIT, Batches, Work
-from dobrushin._scan import Scan
+from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import distinct, frozen, prefix_sums, row_entries
 
 # Log-weights of a variable that differ by more could overflow as exponentials, or underflow in products.
@@ -41,7 +40,8 @@ class PottsKernel(WaveKernel):
     weights: NDArray[np.float64]  # exponentials of couplings
     unary: NDArray[np.float64]  # exponentials
     error: NDArray[np.float64]
-    orders: Orders = field(default_factory=dict, compare=False)
+    orders: dict[tuple[str, Cycle | None], Any] = field(default_factory=dict, compare=False)
+    by_levels: ClassVar[bool] = True
     name: ClassVar[str] = "potts"
     rate: ClassVar[float] = 5e7
     has_twin: ClassVar[bool] = True
@@ -74,22 +74,15 @@ class PottsKernel(WaveKernel):
     def largest(self) -> int:
         return self.unary.shape[1]
 
-    def run(self, x: NDArray[Any], work: Work) -> None:
-        keys = work.keys(1)
+    def advance(self, x: NDArray[Any], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
         shared = (self.region.start, self.region.neighbor, self.weights, self.unary)
-        if self.are_side_by_side(work):
-            for steps in self.steps_of_cycle(work):
-                labels.potts_lanes(*steps, *shared, keys, x)
-            return
-        for c, lists in enumerate(self.steps_of_chains(work, keys)):
-            state = x[:-1, c].copy()
-            for steps in lists:
-                if not self.run_in_waves(work, steps, keys[:, c], state):
-                    labels.potts_chain(*steps, *shared, keys[0, c], keys[1, c], state)
-            x[:-1, c] = state
+        if x.shape[1] > 1:
+            labels.potts_lanes(*steps, *shared, keys, x)
+        elif not self.run_in_waves(work, steps, keys, x[:-1, 0]):
+            labels.potts_chain(*steps, *shared, *keys[:, 0], x[:-1, 0])
 
-    def sweep(self, wave: WaveOrder, sweeps: int, step: int, key: NDArray[np.uint64], stored: NDArray[Any]) -> None:
-        potts_waves(sweeps, step, *wave.arguments(frozen(self.unary[wave.variables].T)), key[0], key[1], stored)
+    def sweep(self, wave: WaveOrder, sweeps: int, step: int, keys: NDArray[np.uint64], stored: NDArray[Any]) -> None:
+        potts_waves(sweeps, step, *wave.arguments(frozen(self.unary[wave.variables].T)), *keys[:, 0], stored)
 
 
 def _largest_exponent(form: Any, region: Region) -> float:
@@ -181,22 +174,6 @@ class LabelsKernel(ArrayKernel):
     def sizes(self) -> NDArray[np.int64]:
         return self.states
 
-    @abstractmethod
-    def run_steps(self, steps: StepList, keys: NDArray[np.uint64], x: NDArray[Any]) -> None:
-        """Take the states of chains, which have these keys, through some steps."""
-
-    def run(self, x: NDArray[Any], work: Work) -> None:
-        keys = work.keys(1)
-        if not work.segment.is_random:
-            for steps in self.steps_of_cycle(work):
-                self.run_steps(steps, keys, x)
-            return
-        for c, lists in enumerate(self.steps_of_chains(work, keys)):
-            own, state = np.ascontiguousarray(keys[:, c : c + 1]), x[:, c : c + 1].copy()
-            for steps in lists:
-                self.run_steps(steps, own, state)
-            x[:, c : c + 1] = state
-
 
 @dataclass(frozen=True)
 class FactorsKernel(LabelsKernel):
@@ -206,7 +183,6 @@ class FactorsKernel(LabelsKernel):
     states: NDArray[np.int64]
     factors: LocalFactors
     error: NDArray[np.float64]
-    orders: Orders = field(default_factory=dict, compare=False)
     name: ClassVar[str] = "factors"
     rate: ClassVar[float] = 1e7
     has_twin: ClassVar[bool] = True
@@ -241,7 +217,8 @@ class FactorsKernel(LabelsKernel):
         narrow = (part.astype(np.int32) for part in (self.states, *self.factors[:-2]))
         return *narrow, self.factors.base.astype(np.int64), self.factors.table
 
-    def run_steps(self, steps: StepList, keys: NDArray[np.uint64], x: NDArray[Any]) -> None:
+    def advance(self, x: NDArray[Any], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
+        del work
         labels.factor_steps(*steps, self.states, *self.factors, keys, x)
 
 
@@ -264,7 +241,6 @@ class ConditionalKernel(LabelsKernel):
     states: NDArray[np.int64]
     groups: FactorGroups
     error: NDArray[np.float64]
-    orders: Orders = field(default_factory=dict, compare=False)
     name: ClassVar[str] = "conditional"
     rate: ClassVar[float] = 3e7
     batch: ClassVar[int] = 256
@@ -311,7 +287,8 @@ class ConditionalKernel(LabelsKernel):
         """Return batches of at least FEW_CHAINS chains, which look rows up together."""
         return Batches(numbers, max(FEW_CHAINS, super().batches(numbers, cores).size))
 
-    def run_steps(self, steps: StepList, keys: NDArray[np.uint64], x: NDArray[Any]) -> None:
+    def advance(self, x: NDArray[Any], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
+        del work
         conditional.conditional_steps(*steps, self.states, *self.groups, keys, x)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,13 +14,11 @@ from dobrushin._kernels import spins as loops
 from dobrushin._kernels.waves import ising_waves
 from dobrushin._models.forms import Form
 from dobrushin._models.ising import SpinPairs
-from dobrushin._models.memory import Slot
 from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import (
     DIAGONAL_SWEEPS,
     FEW_CHAINS,
     ArrayKernel,
-    Orders,
     StepList,
     WaveKernel,
     WaveOrder,
@@ -49,13 +48,12 @@ class LocalFieldKernel(WaveKernel):
     weights: NDArray[np.float64]  # couplings
     fields: NDArray[np.float64]
     error: NDArray[np.float64]
-    orders: Orders = field(default_factory=dict, compare=False)
-    for_sweeps: dict[str, Any] = field(default_factory=dict, compare=False)  # orders of sweeps, by kind
+    orders: dict[tuple[str, Cycle | None], Any] = field(default_factory=dict, compare=False)
     has_twin: ClassVar[bool] = True
     name: ClassVar[str] = "field"
     rate: ClassVar[float] = 4e8
     batch: ClassVar[int] = 128
-    by_levels: ClassVar[bool] = False
+    is_kept: ClassVar[bool] = True
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
@@ -64,13 +62,6 @@ class LocalFieldKernel(WaveKernel):
 
     @classmethod
     def make(cls, form: Any, region: Region) -> LocalFieldKernel:
-        if len(region.updated) < form.n_variables:
-            return cls._make(form, region)
-        kept: LocalFieldKernel = form.memory.get(_WHOLE, lambda: cls._make(form, region))
-        return replace(kept, orders={})
-
-    @classmethod
-    def _make(cls, form: Any, region: Region) -> LocalFieldKernel:
         theta = form.couplings.data[region.entry]
         fields = form.fields if len(region.place) == form.n_variables else form.fields[region.place]
         error = np.empty(len(fields))
@@ -106,49 +97,35 @@ class LocalFieldKernel(WaveKernel):
         rows = (self.region.start.astype(np.int32), self.region.neighbor.astype(np.int32))
         return *rows, self.weights, self.fields
 
-    def run(self, x: NDArray[Any], work: Work) -> None:
-        keys = work.keys(1)
+    def advance(self, x: NDArray[Any], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
         shared = (self.region.start, self.region.neighbor, self.weights, self.fields)
-        if self.are_side_by_side(work):
+        if x.shape[1] > 1:
             spins = 2 * x[:-1] - 1
-            for steps in self.steps_of_cycle(work):
-                loops.ising_lanes(*steps, *shared, keys, spins)
+            loops.ising_lanes(*steps, *shared, keys, spins)
             x[:-1] = spins > 0
-            return
-        brackets = loops.brackets()
-        for c, lists in enumerate(self.steps_of_chains(work, keys)):
-            states = x[:-1, c].copy()
-            for steps in lists:
-                if self.run_by_diagonals(work, steps, keys[:, c], states):
-                    continue
-                spins = 2.0 * states - 1.0
-                if not self.run_in_waves(work, steps, keys[:, c], spins):
-                    loops.ising_steps(*steps, *shared, brackets, keys[0, c], keys[1, c], spins)
-                states[:] = spins > 0
-            x[:-1, c] = states
+        elif not self.run_by_diagonals(work, steps, keys, x[:-1, 0]):
+            chain = 2.0 * x[:-1, 0] - 1.0
+            if not self.run_in_waves(work, steps, keys, chain):
+                loops.ising_steps(*steps, *shared, _brackets(), *keys[:, 0], chain)
+            x[:-1, 0] = chain > 0
 
-    def run_by_diagonals(self, work: Work, steps: StepList, key: NDArray[np.uint64], states: NDArray[np.int8]) -> bool:
+    def run_by_diagonals(self, work: Work, steps: StepList, keys: NDArray[np.uint64], states: NDArray[np.int8]) -> bool:
         """Run whole sweeps of a grid; False, with nothing done, for other steps, or where that does not help."""
         if not steps.period or not self.is_sweep(work.segment):
             return False
-        if "diagonals" not in self.for_sweeps:
-            if steps.repeats < DIAGONAL_SWEEPS:
-                return False
-            self.for_sweeps["diagonals"] = find_diagonals(self.region, self.weights, self.fields)
-        if (diagonals := self.for_sweeps["diagonals"]) is None:
-            return False
-        diagonals.sweep(steps, key, states)
-        return True
+        is_worth, shared = steps.repeats >= DIAGONAL_SWEEPS, (self.region, self.weights, self.fields)
+        diagonals = self.order_of("diagonals", work.cycle, is_worth, lambda: find_diagonals(*shared))
+        if diagonals is not None:
+            diagonals.sweep(steps, keys, states)
+        return diagonals is not None
 
-    def kept_for(self, cycle: Cycle, what: str) -> tuple[dict[Any, Any], Any]:
-        return (self.for_sweeps, what) if self.is_sweep(cycle) else super().kept_for(cycle, what)
-
-    def sweep(self, wave: WaveOrder, sweeps: int, step: int, key: NDArray[np.uint64], stored: NDArray[Any]) -> None:
-        ising_waves(sweeps, step, *wave.arguments(frozen(self.fields[wave.variables])), key[0], key[1], stored)
+    def sweep(self, wave: WaveOrder, sweeps: int, step: int, keys: NDArray[np.uint64], stored: NDArray[Any]) -> None:
+        ising_waves(sweeps, step, *wave.arguments(frozen(self.fields[wave.variables])), *keys[:, 0], stored)
 
 
-# The kernel of a whole form, with the orders that were made for its sweeps.
-_WHOLE: Slot[LocalFieldKernel] = Slot("field kernel")
+@cache
+def _brackets() -> NDArray[np.float64]:
+    return frozen(loops.brackets())
 
 
 @dataclass(frozen=True)
@@ -160,13 +137,12 @@ class DenseKernel(ArrayKernel):
     fields: NDArray[np.float64]
     reach: NDArray[np.int64]  # (variables, 2): the first neighbour, and the one after the last
     error: NDArray[np.float64]
-    orders: Orders = field(default_factory=dict, compare=False)
     is_one_launch: ClassVar[bool] = False
     has_twin: ClassVar[bool] = True
     name: ClassVar[str] = "dense"
     rate: ClassVar[float] = 4e8
     batch: ClassVar[int] = 256
-    by_levels: ClassVar[bool] = False
+    few_chains: ClassVar[float] = FEW_CHAINS
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
@@ -214,19 +190,14 @@ class DenseKernel(ArrayKernel):
         columns = np.ascontiguousarray(self.columns)
         return columns, self.fields, self.reach.astype(np.int32), np.int32(len(columns))
 
-    def run(self, x: NDArray[Any], work: Work) -> None:
-        keys, spins = work.keys(1), 2.0 * x[:-1] - 1.0
-        is_random = work.segment.is_random
-        if is_random or (len(work.chains) < FEW_CHAINS and work.steps >= self.region.size):
-            for c, lists in enumerate(self.steps_of_chains(work, keys)):
-                state = spins[:, c].copy()
-                local = self.fields + state @ self.columns
-                for steps in lists:
-                    loops.dense_chain(*steps, self.reach, self.columns, keys[0, c], keys[1, c], local, state)
-                spins[:, c] = state
+    def advance(self, x: NDArray[Any], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
+        del work
+        spins = 2.0 * x[:-1] - 1.0
+        if x.shape[1] > 1:
+            self._run_blocks(steps, keys, spins)
         else:
-            for steps in self.steps_of_cycle(work):
-                self._run_blocks(steps, keys, spins)
+            local = self.fields + spins[:, 0] @ self.columns
+            loops.dense_chain(*steps, self.reach, self.columns, *keys[:, 0], local, spins[:, 0])
         x[:-1] = spins > 0
 
     def _run_blocks(self, steps: StepList, keys: NDArray[np.uint64], spins: NDArray[np.float64]) -> None:
