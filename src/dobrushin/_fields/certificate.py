@@ -290,7 +290,7 @@ for _function in (variation, optimize_scan, greedy_scan, shortest_scan):
     version_for(_function, FieldInfluence)(_refuse)
 
 
-class _Search:
+class _ScaledSearch:
     """A field in the units of its start, as searches for scans take it, with the objective in these units."""
 
     def __init__(self, field: GaussianField, targets: Any, weights: Any) -> None:
@@ -314,13 +314,13 @@ class _Search:
 def _(
     model: GaussianField, scan: Any, targets: Any = None, weights: Any = None, *more: Any, **options: Any
 ) -> ScanResult:
-    search = _Search(model, targets, weights)
+    search = _ScaledSearch(model, targets, weights)
     return search.certify(optimize_scan(search.influence, scan, None, search.weights, *more, **options))
 
 
 @version_for(greedy_scan, GaussianField)
 def _(model: GaussianField, targets: Any = None, weights: Any = None, **options: Any) -> ScanResult:
-    search = _Search(model, targets, weights)
+    search = _ScaledSearch(model, targets, weights)
     return search.certify(greedy_scan(search.influence, None, search.weights, **options))
 
 
@@ -328,7 +328,7 @@ def _(model: GaussianField, targets: Any = None, weights: Any = None, **options:
 def _(
     model: GaussianField, targets: Any = None, weights: Any = None, *, tolerance: float, **options: Any
 ) -> ScanResult:
-    search = _Search(model, targets, weights)
+    search = _ScaledSearch(model, targets, weights)
     tolerance = check.positive(tolerance, "tolerance")
     try:
         found = shortest_scan(search.influence, None, search.weights, tolerance=tolerance * (1.0 - _ROOM), **options)
