@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.sets import choose_sets, tally_sets
+from dobrushin._coalescence.sets import SetTally, choose_sets, tally_sets
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._sampling.start import check_feasible
@@ -262,31 +262,19 @@ def coalescence(
     check_feasible(model, model._form_of(kernel.region))
     refuse_long("This certificate", kernel.seconds(float(len(scan)) * runs, scan), running.deadline, _TOO_LONG)
     updated = np.isin(positions, scan._updates(model.n_variables))
-    labels, seed = model._labels_at(positions), kept_seed(sequence)
-    if not updated.any():  # a target that is never updated never coalesces
-        return Coalescence(
-            1.0,
-            np.ones(len(positions)),
-            confidence,
-            runs=runs,
-            failures=runs,
-            variables=labels,
-            scan=scan,
-            kernel="none",
-            update_error=0.0,
-            seed=seed,
-            _model=model,
-        )
-    wanted = model._labels_at(positions[updated])
-    tally = tally_sets(model, kernel, scan, wanted, runs, sequence, running=running)
+    labels = model._labels_at(positions)
+    if updated.any():
+        wanted = model._labels_at(positions[updated])
+        tally = tally_sets(model, kernel, scan, wanted, runs, sequence, running=running)
+    else:  # a target that is never updated never coalesces
+        tally = SetTally(runs, np.array([runs]), np.empty((1, 0), dtype=np.int64), "none", 0.0, None)
     early, error = tally.trouble is not None, 1.0 - confidence
     per_variable = np.ones(len(positions))
-    limits = upper_end(tally.open[-1], tally.runs, error / len(wanted), early)
+    limits = upper_end(tally.open[-1], tally.runs, error / max(1, int(updated.sum())), early)
     per_variable[updated] = np.minimum(limits + tally.error, 1.0)
     failures = int(tally.failures[-1]) if updated.all() else tally.runs
-    value = min(1.0, float(upper_end(failures, tally.runs, error, early)) + tally.error)
     certificate = Coalescence(
-        value,
+        min(1.0, float(upper_end(failures, tally.runs, error, early)) + tally.error),
         per_variable,
         confidence,
         runs=tally.runs,
@@ -295,7 +283,7 @@ def coalescence(
         scan=scan,
         kernel=tally.kernel,
         update_error=tally.error,
-        seed=seed,
+        seed=kept_seed(sequence),
         _model=model,
         stopped_early=early,
     )

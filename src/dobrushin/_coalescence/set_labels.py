@@ -25,18 +25,32 @@ _MAX_STATES = 2**15 - 1
 _ORDINARY_ENTRIES, _BY_RUN = 100.0, 10.0
 
 
+class FlagKernel(SetKernel):
+    """Sets of labels: for each label of each variable a row of flags that say whether it is possible."""
+
+    first: NDArray[np.int64]  # row of the first label of each variable
+    states: NDArray[np.int64]
+    has_twin: ClassVar[bool] = True
+    lanes: ClassVar[int] = 1
+    batch: ClassVar[int] = 64
+
+    def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
+        out = np.empty((len(rows), chains), dtype=np.int16)
+        sets.settled_labels(x, self.first, self.states, rows, out)
+        return out
+
+
 @dataclass(frozen=True)
-class SetLabels(SetKernel):
+class SetLabels(FlagKernel):
     """Potts models: labels race, by products of exponentials that are made beforehand."""
 
     region: Region
     delay: NDArray[np.float64]  # exp(-coupling) of each neighbour
     unary: NDArray[np.float64]  # exp(largest unary - unary), inf where a label is forbidden
+    first: NDArray[np.int64]
+    states: NDArray[np.int64]
     error: NDArray[np.float64]
-    has_twin: ClassVar[bool] = True
     name: ClassVar[str] = "set labels"
-    lanes: ClassVar[int] = 1
-    batch: ClassVar[int] = 64
     rate: ClassVar[float] = 1e7
 
     @classmethod
@@ -54,7 +68,8 @@ class SetLabels(SetKernel):
         near = 2.0 * UNIT * (4.0 * size + 4.0 * (degree + 2) + 128.0)
         error = np.minimum(k * (k - 1) * near + 128.0 * k * UNIT, 1.0)
         delay = np.exp(unary.max(axis=1, keepdims=True) - unary)
-        return cls(region, frozen(np.exp(-theta)), frozen(delay), frozen(error))
+        flags = (frozen(np.arange(region.size) * k), frozen(np.full(region.size, k)))
+        return cls(region, frozen(np.exp(-theta)), frozen(delay), *flags, frozen(error))
 
     @property
     def words(self) -> int:
@@ -85,15 +100,9 @@ class SetLabels(SetKernel):
         tables = (self.region.start, self.region.neighbor, self.delay, self.unary)
         sets.set_labels(*steps, *tables, keys, x)
 
-    def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
-        out = np.empty((len(rows), chains), dtype=np.int16)
-        size, k = self.unary.shape
-        sets.settled_labels(x, frozen(np.arange(size) * k), frozen(np.full(size, k)), rows, out)
-        return out
-
 
 @dataclass(frozen=True)
-class SetRace(SetKernel):
+class SetRace(FlagKernel):
     """Any model: labels race."""
 
     region: Region
@@ -102,10 +111,7 @@ class SetRace(SetKernel):
     first: NDArray[np.int64]  # row of the first label of each variable
     factors: LocalFactors
     error: NDArray[np.float64]
-    has_twin: ClassVar[bool] = True
     name: ClassVar[str] = "set race"
-    lanes: ClassVar[int] = 1
-    batch: ClassVar[int] = 64
     rate: ClassVar[float] = 3e7
 
     @classmethod
@@ -166,8 +172,3 @@ class SetRace(SetKernel):
     def go(self, x: NDArray[Any], steps: SetSteps, keys: NDArray[np.uint64]) -> None:
         shared = (self.largest, self.states, self.first, *self.factors)
         sets.set_race(*steps, *shared, keys, x)
-
-    def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
-        out = np.empty((len(rows), chains), dtype=np.int16)
-        sets.settled_labels(x, self.first, self.states, rows, out)
-        return out

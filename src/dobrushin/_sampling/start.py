@@ -34,22 +34,14 @@ Start = Callable[[range], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
-class Same:
-    """All chains start in one state."""
+class Given:
+    """One state for all chains, or one for each chain."""
 
-    states: NDArray[np.int64]  # (variables, 1)
-
-    def __call__(self, chains: range) -> NDArray[np.int64]:
-        return np.repeat(self.states, len(chains), axis=1)
-
-
-@dataclass(frozen=True)
-class Each:
-    """Every chain has its own state."""
-
-    states: NDArray[np.int64]  # (variables, chains)
+    states: NDArray[np.int64]  # (variables, 1) or (variables, chains)
 
     def __call__(self, chains: range) -> NDArray[np.int64]:
+        if self.states.shape[1] == 1:
+            return np.repeat(self.states, len(chains), axis=1)
         return self.states[:, chains.start : chains.stop]
 
 
@@ -68,13 +60,11 @@ class Computed:
 def read_start(model: Model, form: Form, region: Region, initial: Any, chains: int) -> Start:
     """Return a function from a range of chains to digits 0..k-1, (variables, chains); not for uniform starts."""
     if check.is_text(initial, "mode"):
-        return Same(form.favourites(region.place)[:, None])
+        return Given(form.favourites(region.place)[:, None])
     if callable(initial):
         return Computed(model, region, initial)
     array = _rows_of_states(initial)
-    if array.ndim == 1:
-        return Same(_digits(model, region, array[None], 1))
-    return Each(_digits(model, region, array, chains))
+    return Given(_digits(model, region, array[None], 1) if array.ndim == 1 else _digits(model, region, array, chains))
 
 
 @dataclass(frozen=True)
@@ -93,22 +83,17 @@ class Guard:
         `first` is the number of the first chain.
         """
         states = np.ascontiguousarray(states, dtype=np.int64)
-        if self._forbidden(states)[0] < 0:
+        if first_forbidden(*self.factors, states)[0] < 0:
             return None
         better = states.copy()
         for chain in range(states.shape[1]):
             own = np.ascontiguousarray(states[:, chain : chain + 1])
-            variable, factor = self._forbidden(own)
+            variable, factor, _ = first_forbidden(*self.factors, own)
             if variable >= 0:
                 if self.refuge is None:
                     raise self._refusal(own[:, 0], variable, factor, first + chain)
                 better[:, chain] = self.refuge
         return better
-
-    def _forbidden(self, states: NDArray[np.int64]) -> tuple[int, int]:
-        """Return a variable, and a factor of it that forbids the states of some chain; -1 for no such factor."""
-        variable, factor, _ = first_forbidden(*self.factors, states)
-        return variable, factor
 
     def _refusal(self, states: NDArray[np.int64], variable: int, factor: int, chain: int) -> ArgumentError:
         first_member, last = self.factors.m_start[factor : factor + 2]
