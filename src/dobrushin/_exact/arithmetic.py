@@ -248,7 +248,7 @@ def _gamma(units: float) -> float:
     return units * UNIT / (1.0 - units * UNIT) if units * UNIT < 2.0**-20 else math.inf
 
 
-class _Tables(ABC):
+class _StepTables(ABC):
     """The tables of a program, with bounds on the errors of each: see `contraction.account`."""
 
     def __init__(self, program: SumProgram, shifts: Shifts, longest: float) -> None:
@@ -294,7 +294,7 @@ class _Tables(ABC):
         return SumResult(marginals, relative, absolute, value, error * (1 + 1e-9) + 4.0 * UNIT * abs(value))
 
 
-class Plain(_Tables):
+class Plain(_StepTables):
     """Sums in plain floats: tables are scaled by powers of 2, and the error by underflow is bounded."""
 
     def __init__(self, program: SumProgram, tables: FactorTables, shifts: Shifts) -> None:
@@ -351,7 +351,7 @@ class Plain(_Tables):
         return int(contraction.account(t, terms, most, least, UNDERFLOW, *self.program.steps, *bounds))
 
 
-class Wide(_Tables):
+class Wide(_StepTables):
     """Sums in numbers with exponents of their own, which cannot underflow: slow, and rarely needed."""
 
     def __init__(self, program: SumProgram, shifts: Shifts) -> None:

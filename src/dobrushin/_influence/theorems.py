@@ -147,7 +147,7 @@ def pack_factors(form: FactorTables, positions: Ints, start: Ints, columns: Arra
 # -- pairs -------------------------------------------------------------------------------------
 
 
-class _Tables(NamedTuple):
+class _PackedPairs(NamedTuple):
     """Rows and their neighbours' tables, as the kernel of Theorem 4 takes them."""
 
     k_own: Ints
@@ -179,7 +179,7 @@ def pair_table_rows(form: PairTables, wanted: WantedRows) -> Bounds:
         wanted.start, form.cardinalities[wanted.columns], form.table_start[form.edge_of[entry]],
         form.own_stride[entry], form.other_stride[entry], form.table,
     )  # fmt: skip
-    tables, bounds = _Tables(*(frozen(part) for part in parts)), wanted.no_bounds()
+    tables, bounds = _PackedPairs(*(frozen(part) for part in parts)), wanted.no_bounds()
     if wanted.method != "exact":
         _find_bounds(tables, wanted, bounds)
     if wanted.is_paper:
@@ -191,7 +191,7 @@ def pair_table_rows(form: PairTables, wanted: WantedRows) -> Bounds:
     return bounds
 
 
-def _find_bounds(tables: _Tables, wanted: WantedRows, bounds: Bounds) -> None:
+def _find_bounds(tables: _PackedPairs, wanted: WantedRows, bounds: Bounds) -> None:
     """Fill in Theorem 4, or distances from a centre in rows where that takes too long."""
     start, k_own, k_other = tables.start, tables.k_own, tables.k_other
     own = np.repeat(k_own, np.diff(start)).astype(float)
@@ -245,7 +245,7 @@ def label_pair_rows(form: LabelPairs, wanted: WantedRows) -> Bounds:
             np.outer(strength[entry], equal).ravel(),
         )  # fmt: skip
         improved = Bounds(values[entry], theorem[entry], cap[part])
-        _enumerate_rows(frozen(own), room, _Tables(*(frozen(part) for part in parts)).packed(), improved)
+        _enumerate_rows(frozen(own), room, _PackedPairs(*(frozen(part) for part in parts)).packed(), improved)
         values[entry], theorem[entry], cap[part] = improved
     return Bounds(values, theorem, cap)
 

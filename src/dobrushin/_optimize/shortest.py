@@ -103,7 +103,7 @@ def shortest_scan(
     check.choice(criterion, get_args(Criterion), "criterion")
     polish = check.count(polish, "polish", 0)
     limit = MOST_STEPS if max_steps is None else check.count(max_steps, "max_steps")
-    search = _Search(source, objective, criterion, tolerance, limit)
+    search = _ShortestSearch(source, objective, criterion, tolerance, limit)
     result = search.reach_sum() if criterion == "sum" else search.reach_max()
     if result is not None:
         return search.shorten(result, polish) if polish else result
@@ -128,7 +128,7 @@ _STAGNATES = (
 )
 
 
-class _Search:
+class _ShortestSearch:
     """A search for a short scan whose certificate is within a tolerance."""
 
     def __init__(self, source: RowSource, objective: Objective, criterion: str, tolerance: float, limit: int) -> None:
@@ -236,7 +236,7 @@ def _shortest_nearby(model: Model, targets: Any, weights: Any, **options: Any) -
             if len(order):
                 source = row_source(part.model)
                 objective = read_objective(source, targets, weights)
-                search = _Search(source, objective, options["criterion"], error.tolerance, 0)
+                search = _ShortestSearch(source, objective, options["criterion"], error.tolerance, 0)
                 best = search.certify(order)
                 reached, lifted = search.measure(best), best._lift(part.numbering)
                 raise ToleranceError(error.tolerance, reached, error.why, result=lifted) from None
