@@ -22,14 +22,14 @@ _SHORT = 512
 
 
 class Arrays:
-    """Arrays with names of their own; those of the outcomes are called counts."""
+    """Arrays by name; those of the outcomes are called counts."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, NDArray[Any]] = {}
         self._known: dict[tuple[str, str, tuple[int, ...], bytes], str] = {}
 
     def add(self, name: str, values: Any) -> str:
-        """Keep an array; its name, made different from the others by a number."""
+        """Keep an array; return its name, which a number makes different from the others."""
         array = _small(np.asarray(values))
         key = (name, array.dtype.str, array.shape, array.tobytes())
         if key not in self._known:
@@ -39,7 +39,7 @@ class Arrays:
 
 
 def _small(array: NDArray[Any]) -> NDArray[Any]:
-    """Floats as doubles, whole numbers in one, two or eight bytes."""
+    """Return floats as doubles, and whole numbers in one, two or eight bytes."""
     if array.dtype.kind == "f":
         return np.ascontiguousarray(array, dtype="<f8")
     low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
@@ -48,12 +48,12 @@ def _small(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def text_of(plan: dict[str, Any]) -> str:
-    """A plan as it stands in the file, and as the seed follows from it."""
+    """Return a plan as the text that the file contains and that determines the seed."""
     return json.dumps(plan, ensure_ascii=True, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
 def seed_from(plan: str, arrays: dict[str, NDArray[Any]]) -> int:
-    """The seed that follows from the text of a plan and its arrays."""
+    """Return the seed that follows from the text of a plan and its arrays."""
     planned = [name for name in sorted(arrays) if not name.startswith("counts")]
     texts = [f"{name} {arrays[name].dtype.str} {arrays[name].shape} ".encode() for name in planned]
     whole = hashlib.sha256(plan.encode())

@@ -17,14 +17,14 @@ from dobrushin._proof.archive import Arrays
 
 
 def positions_of(model: Model, labels: Iterable[Hashable]) -> NDArray[np.int64]:
-    """Positions of some variables."""
+    """Return the positions of some variables."""
     if isinstance(model.labels, range):
         return np.fromiter(labels, dtype=np.int64)
     return np.array([model.index(label) for label in labels], dtype=np.int64)
 
 
 def positions_in(model: Model, other: Model, positions: NDArray[Any]) -> NDArray[np.int64]:
-    """Positions in a model of variables at some positions of another one."""
+    """Return the positions in a model of variables at some positions of another one."""
     if isinstance(model.labels, range) and model.labels == other.labels:
         return np.asarray(positions, dtype=np.int64)
     return positions_of(model, other._labels_at(np.asarray(positions)))
@@ -67,25 +67,25 @@ class PartOfModel:
         self.states = np.asarray(model.cardinalities[self.positions], dtype=np.int64)
 
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers of the variables at some positions of the model."""
+        """Return the numbers in the proof of the variables at some positions of the model."""
         return np.searchsorted(self.positions, positions)
 
     @cached_property
     def names(self) -> list[str]:
-        """Names of the variables, each its own."""
+        """Return a different name for each variable."""
         labels = self.model._labels_at(self.positions)
         names = [str(label) for label in labels]
         return names if len(set(names)) == len(names) else [repr(label) for label in labels]
 
     @cached_property
     def evidence(self) -> list[list[int]]:
-        """Pairs of number and digit."""
+        """Return a pair of number and digit for each observed variable."""
         positions = sorted(self.digits)
         numbers = self.numbers(np.array(positions, dtype=np.int64)).tolist()
         return [[number, self.digits[i]] for number, i in zip(numbers, positions, strict=True)]
 
     def describe(self, questions: list[dict[str, Any]]) -> dict[str, Any]:
-        """What a plan says of the model, and of what is asked: spins and states with names are called by these."""
+        """Return the entries of a plan that describe the model and the questions; states go by their names."""
         named = {v for question in questions for v in question["variables"]} | {v for v, _ in self.evidence}
         called: dict[str, list[str]] = {}
         if self.model._state_names is not None:
@@ -104,7 +104,7 @@ class PartOfModel:
         }
 
     def write(self, arrays: Arrays) -> None:
-        """The factors as arrays."""
+        """Add the factors as arrays."""
         factors = self.factors
         arrays.add("positions", self.positions)
         arrays.add("states", self.states)
@@ -113,7 +113,7 @@ class PartOfModel:
         arrays.add("tables", factors.table.astype(np.float64))
 
     def dropped(self) -> list[int]:
-        """Numbers of variables that sum to a constant, in an order in which they can be left out."""
+        """Return the numbers of variables that sum to a constant, in an order in which they can be left out."""
         candidates = set(self.numbers(self.left_out).tolist())
         if not candidates:
             return []
@@ -160,7 +160,7 @@ def _digit(model: Model, position: int, state: int) -> int:
 
 
 def _touching(model: Model, inside: NDArray[np.int64]) -> tuple[NDArray[np.int64], FactorTables]:
-    """Positions of all variables that share a factor with some, and these factors."""
+    """Return the positions of all variables that share a factor with those inside, and these factors."""
     if model._is_whole:
         around: Any = surroundings(model._form, inside)
         return around.numbering.positions, around.factors
