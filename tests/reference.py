@@ -345,3 +345,29 @@ def weighted_wealth(y, z, bets, share, p, sign):
     for a, b, size in zip(y, z, bets, strict=True):
         wealth *= 1 + sign * min(size, share / room if room else np.inf) * (a - p * b)
     return wealth
+
+
+def clusters_from_past(ends, low, high, n, keys, sweeps):
+    """Clusters at time 0 of the upper and the lower chain, all edges open and all closed `sweeps` sweeps before.
+
+    Edges join pairs of 0..n, n for the ghost; probabilities `low` and `high` are in units of 2^-53. The number of a
+    cluster is that of its last vertex.
+    """
+    chains = [[True] * len(ends), [False] * len(ends)]
+    for time in range(sweeps, 0, -1):
+        for e, (u, v) in enumerate(ends):
+            draw = word(keys, (time - 1) * len(ends) + e) >> 11
+            for is_open in chains:
+                is_open[e] = False
+                cluster = connected([pair for pair, there in zip(ends, is_open, strict=True) if there], n + 1)
+                is_open[e] = draw < (high[e] if cluster[u] == cluster[v] else low[e])
+    return [connected([p for p, there in zip(ends, is_open, strict=True) if there], n + 1) for is_open in chains]
+
+
+def connected(pairs, n):
+    """The last vertex that each one is connected with."""
+    last = list(range(n))
+    for _ in range(n):
+        for u, v in pairs:
+            last[u] = last[v] = max(last[u], last[v])
+    return last

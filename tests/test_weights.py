@@ -409,7 +409,7 @@ def test_refusals(monkeypatch, tmp_path):
     model = frustrated(n=9)
     with pytest.raises(db.CertificateError, match="no proof") as caught:
         db.estimate(model, [0], method="weights", proof=tmp_path / "p", seed=1)
-    assert "method='exact'" in str(caught.value)
+    assert "or pass method='dobrushin' or 'local' or 'exact'" in str(caught.value)
     strong = db.Ising({(i, j): 3.0 * (-1) ** (i * j % 3) for i in range(14) for j in range(i)})
     monkeypatch.setattr(module, "_MOST_GAP", 0.01)
     with pytest.raises(db.CertificateError, match="mini-buckets of 3 bits"):

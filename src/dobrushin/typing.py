@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # without NumPy, for the command line
 __all__ = [
     "Backend",
     "Criterion",
+    "DrawMethod",
     "EstimateMethod",
     "Evidence",
     "FitFamily",
@@ -70,7 +71,10 @@ MemoryLimit: TypeAlias = "float | str | None"
 Path: TypeAlias = "str | os.PathLike[str]"
 
 Backend = Literal["auto", "cpu", "cuda"]
-EstimateMethod = Literal["auto", "exact", "local", "dobrushin", "parts", "coalescence", "weights", "uncertified"]
+DrawMethod = Literal["auto", "scan", "clusters"]
+EstimateMethod = Literal[
+    "auto", "exact", "local", "dobrushin", "parts", "symmetry", "clusters", "coalescence", "weights", "uncertified"
+]
 InfluenceMethod = Literal["best", "paper", "exact"]
 # The last is that of fields.
 KernelName = Literal["bits", "counts", "table", "dense", "field", "potts", "conditional", "factors", "density"]

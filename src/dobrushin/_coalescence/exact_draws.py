@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
@@ -12,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._coalescence.clusters import draw_clusters, make_runner
+from dobrushin._coalescence.ferromagnet import is_ferromagnet
 from dobrushin._coalescence.sets import choose_sets
 from dobrushin._influence.known import known_influence
 from dobrushin._models import Model
@@ -23,15 +27,15 @@ from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.call import Deadline, bar, public
+from dobrushin._shared.call import NO_DEADLINE, Deadline, bar, public
 from dobrushin._shared.environment import require
 from dobrushin._shared.executors import own_threads, run_pieces
 from dobrushin._shared.memory import require_memory
-from dobrushin._shared.running import kept_seed, master_key, read_time_limit, seed_sequence
+from dobrushin._shared.running import Running, kept_seed, master_key, read_time_limit, seed_sequence
 from dobrushin._shared.text import card, counted, rounded_up
 from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, CoalescenceError
-from dobrushin.typing import Seed
+from dobrushin.typing import DrawMethod, Seed
 
 if TYPE_CHECKING:
     import pandas
@@ -41,6 +45,11 @@ _MAX_STEPS = 10**7
 _SHOWN = 10
 # States that are drawn and kept: 16 GiB.
 _MAX_STATES = 2**31
+# Expected seconds that a pilot may take whose targets do not coalesce; its random bits are no other's.
+_PILOT_SECONDS = 0.1
+_PILOT_SEED = np.random.SeedSequence(0, spawn_key=(1996, 2018))
+# Clusters of targets that are held at once.
+_MOST_LABELS = 2**25
 # Draws that rounding touches with a larger probability are not called exact.
 _MAX_ERROR = 1e-3
 
@@ -114,9 +123,10 @@ def exact_sample(
     targets: Any,
     draws: int,
     *,
+    method: DrawMethod = "auto",
     scan: Any = None,
     seed: Seed = None,
-    max_steps: int = _MAX_STEPS,
+    max_steps: int | None = None,
     time_limit: float | None = None,
     progress: bool | None = None,
 ) -> ExactSamples:
@@ -125,14 +135,20 @@ def exact_sample(
     Parameters
     ----------
     model : Model
-    targets : labels
+    targets : labels or "all"
     draws : int
+    method : {"auto", "scan", "clusters"}
+        "scan": single variables are updated in the order of a scan. "clusters": random clusters, for Ising and Potts
+        models with ferromagnetic couplings (also after states are relabelled) and fields that favour one state, at
+        every temperature. "auto": a scan, unless a pilot with other random bits does not coalesce and the model is a
+        ferromagnet.
     scan : Scan or ScanResult, optional
         Without random steps; it is repeated into the past. Default: a greedy scan for the targets, which grows
         into the past without changing its end.
     seed : int, SeedSequence, Generator or None
-    max_steps : int
-        Give up when some draw needs to go further back than this.
+    max_steps : int, optional
+        Give up when some draw needs to go further back than this: updates of single variables (default 10 million) or
+        of edges (default 1024 sweeps or more).
     time_limit : float, optional
         Give up after this number of seconds.
     progress : bool, optional
@@ -156,7 +172,9 @@ def exact_sample(
     -----
     The scan is run from time -T to 0 on sets of states (see `coalescence`), with T doubled until every target has
     coalesced. The variable and the random bits of the step at time -k are the same for all T > k, and the map of a step
-    does not depend on the sets; so the value at time 0 is that of a trajectory that began in the infinite past.
+    does not depend on the sets; so the value at time 0 is that of a trajectory that began in the infinite past. With
+    "clusters" steps update the edges of a random-cluster model (Fortuin and Kasteleyn), whose largest and smallest
+    states contain all others between them.
 
     Examples
     --------
@@ -165,36 +183,34 @@ def exact_sample(
     >>> exact = db.exact_sample(torus, targets=[0, 1], draws=1000, seed=1)
     >>> bool(0.35 < (exact.states[:, 0] * exact.states[:, 1]).mean() < 0.6)
     True
+    >>> cold = db.Ising.grid(40, 40, couplings=0.6, periodic=True)  # single spins hardly ever flip, clusters do
+    >>> db.exact_sample(cold, targets="all", draws=4, seed=1).states.shape
+    (4, 1600)
     """
     model = as_model(model)
-    positions = check.positions(targets, model.labels, model._lookup, "targets")
+    if check.is_text(targets, "all"):
+        positions = np.arange(model.n_variables)
+    else:
+        positions = check.positions(targets, model.labels, model._lookup, "targets")
     draws = check.count(draws, "draws")
-    max_steps = check.count(max_steps, "max_steps")
+    check.choice(method, ("auto", "scan", "clusters"), "method")
+    if method == "clusters" and scan is not None:
+        raise ArgumentError("scan", "left out with method='clusters'", scan)
+    most = None if max_steps is None else check.count(max_steps, "max_steps")
     sequence = seed_sequence(seed)
-    master = master_key(sequence)
     remedy = "Ask for fewer draws, or for draws of fewer variables."
     with Deadline(read_time_limit(time_limit).limit, "Drawing", remedy=remedy) as deadline:
         check_feasible(model, model._form)
-        past = _GreedyPast(model, positions) if scan is None else _RepeatedPast(model, as_scan(scan), positions)
         states = _room_for(draws, len(positions))
-        waiting = [range(first, min(first + 64, draws)) for first in range(0, draws, 64)]
-        steps = min(max_steps, max(2 * len(positions), 64, past.period))
-        longest, error = 0, 0.0
-        while waiting:
-            deadline.check()
-            order = past.order(steps)
-            settled, wrong = _draw_from_past(model, positions, master, order, waiting, deadline)
-            error += wrong  # of every round: a wrong draw in an earlier one may have ended it
-            for block, values in zip(waiting, settled, strict=True):
-                states[block.start : block.stop] = values
-            ended = sum(int((values >= 0).all(axis=1).sum()) for values in settled)
-            left = [block for block, values in zip(waiting, settled, strict=True) if (values < 0).any()]
-            if len(left) < len(waiting):
-                longest = max(longest, len(order))
-            if left and (steps >= max_steps or len(order) < steps):
-                open_draws = sum(map(len, waiting)) - ended
-                raise CoalescenceError(draws, open_draws, len(order), len(order) < steps)
-            waiting, steps = left, min(2 * steps, max_steps)
+        past: _Past | None = None
+        if method != "clusters":
+            past = _GreedyPast(model, positions) if scan is None else _RepeatedPast(model, as_scan(scan), positions)
+            if method == "auto" and scan is None and _needs_clusters(model, positions, past):
+                past = None
+        if past is None:
+            longest, error = _draw_clusters(model, positions, sequence, states, most, deadline)
+        else:
+            longest, error = _draw_by_scan(model, positions, sequence, states, past, most or _MAX_STEPS, deadline)
     if model._spins:
         states = 2 * states - 1
     labels = model._labels_at(positions)
@@ -203,8 +219,82 @@ def exact_sample(
             f"with probability {min(error, 1.0):.2g} a draw is touched by rounding, because potentials are so large."
         )
         raise CertificateError({"exact draws": reason}, "Use smaller potentials.")
-    names = [model._names_at(i) for i in positions.tolist()]
+    names = [None if model._state_names is None else model._names_at(i) for i in positions.tolist()]
     return ExactSamples(frozen(states), labels, longest, error, kept_seed(sequence), names, model._spins)
+
+
+def _draw_by_scan(
+    model: Model, positions: NDArray[np.int64], sequence: np.random.SeedSequence, states: NDArray[np.int64],
+    past: _Past, most: int, deadline: Deadline,
+) -> tuple[int, float]:  # fmt: skip
+    """Fill in draws of a scan; return the steps of the slowest one, and a bound on the error of a draw."""
+    master, draws = master_key(sequence), len(states)
+    waiting = [range(first, min(first + 64, draws)) for first in range(0, draws, 64)]
+    steps, longest, error = _first_steps(past, positions, most), 0, 0.0
+    while waiting:
+        deadline.check()
+        order = past.order(steps)
+        settled, wrong = _draw_from_past(model, positions, master, order, waiting, deadline)
+        error += wrong  # of every round: a wrong draw in an earlier one may have ended it
+        for block, values in zip(waiting, settled, strict=True):
+            states[block.start : block.stop] = values
+        ended = sum(int((values >= 0).all(axis=1).sum()) for values in settled)
+        left = [block for block, values in zip(waiting, settled, strict=True) if (values < 0).any()]
+        if len(left) < len(waiting):
+            longest = max(longest, len(order))
+        if left and (steps >= most or len(order) < steps):
+            raise CoalescenceError(draws, sum(map(len, waiting)) - ended, len(order), len(order) < steps)
+        waiting, steps = left, min(2 * steps, most)
+    return longest, error
+
+
+def _first_steps(past: _Past, positions: NDArray[np.int64], most: int) -> int:
+    return min(most, max(2 * len(positions), 64, past.period))
+
+
+def _needs_clusters(model: Model, positions: NDArray[np.int64], past: _Past) -> bool:
+    """Return whether the model is a ferromagnet and a pilot of its scan does not coalesce soon.
+
+    The pilot has other random bits than the draws: a method chosen by the draws themselves would bias them.
+    """
+    if not model._is_whole or not is_ferromagnet(model):
+        return False
+    steps, pilot = _first_steps(past, positions, _MAX_STEPS), [range(64)]
+    while True:
+        order = past.order(steps)
+        seconds = choose_sets(model, Scan(order)).seconds(64.0 * len(order))
+        if seconds > _PILOT_SECONDS and steps > _first_steps(past, positions, _MAX_STEPS):
+            return True
+        settled, _ = _draw_from_past(model, positions, master_key(_PILOT_SEED), order, pilot, NO_DEADLINE)
+        if (settled[0] >= 0).all():
+            return False
+        if len(order) < steps:
+            return True
+        steps *= 2
+
+
+def _draw_clusters(
+    model: Model, positions: NDArray[np.int64], sequence: np.random.SeedSequence, states: NDArray[np.int64],
+    most: int | None, deadline: Deadline,
+) -> tuple[int, float]:  # fmt: skip
+    """Fill in draws of random clusters; return updates of the slowest one, and a bound on the error of a draw."""
+    if not model._is_whole:
+        raise ArgumentError("model", "one in memory for method='clusters'", model)
+    runner = make_runner(model, positions, most_steps=math.inf if most is None else most)
+    room = max(1, _MOST_LABELS // len(positions))
+    longest = 0
+    for first in range(0, len(states), room):
+        deadline.check()
+        numbers = range(first, min(first + room, len(states)))
+        block = draw_clusters(runner, numbers, sequence, Running(deadline=deadline))
+        if block.trouble is not None:
+            deadline.check()
+            raise block.trouble
+        longest = max(longest, int(block.sweeps.max()))
+        if not block.is_closed.all():
+            raise CoalescenceError(len(states), int((~block.is_closed).sum()), runner.last_round, False)
+        states[numbers.start : numbers.stop] = block.states()
+    return longest * runner.magnet.edges, runner.run_error
 
 
 def _room_for(draws: int, variables: int) -> NDArray[np.int64]:
@@ -250,10 +340,18 @@ def _draw_from_past(
     return [settled[k] for k in range(len(blocks))], kernel.run_error(scan)
 
 
-class _GreedyPast:
-    """A backward greedy scan: longer ones have shorter ones as their ends."""
+class _Past(ABC):
+    """Scans into the past: longer ones have shorter ones as their ends."""
 
-    period = 1
+    period: int = 1
+
+    @abstractmethod
+    def order(self, steps: int) -> NDArray[np.int64]:
+        """Return at least the last `steps` steps; fewer if the targets depend on no further variables."""
+
+
+class _GreedyPast(_Past):
+    """A backward greedy scan."""
 
     def __init__(self, model: Model, positions: NDArray[np.int64]) -> None:
         objective = Objective(np.sort(positions), np.ones(len(positions)), True)
@@ -261,12 +359,11 @@ class _GreedyPast:
         self.search.extend(0.0, len(positions))
 
     def order(self, steps: int) -> NDArray[np.int64]:
-        """Return the last `steps` steps; fewer if the targets depend on no further variables."""
         self.search.extend(0.0, steps)
         return self.search.order(min(steps, self.search.steps))
 
 
-class _RepeatedPast:
+class _RepeatedPast(_Past):
     """A scan of the user's, over and over."""
 
     def __init__(self, model: Model, scan: Scan, positions: NDArray[np.int64]) -> None:
@@ -281,5 +378,4 @@ class _RepeatedPast:
         self.period = len(self.cycle)
 
     def order(self, steps: int) -> NDArray[np.int64]:
-        """Return whole repetitions of at least `steps` steps."""
         return np.tile(self.cycle, -(-steps // len(self.cycle)))

@@ -1,6 +1,7 @@
 """Estimates with intervals that hold at finite time."""
 
 from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.clusters import ClusterDraws
 from dobrushin._estimate.coalescence import BoundingSets
 from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.estimator import estimate, plan
@@ -9,6 +10,7 @@ from dobrushin._estimate.local import Local
 from dobrushin._estimate.many import Estimates, estimate_many
 from dobrushin._estimate.method import Plan, register
 from dobrushin._estimate.parts import ByParts
+from dobrushin._estimate.symmetry import Symmetry
 from dobrushin._estimate.targets import Joint, Statistic
 from dobrushin._estimate.uncertified import Uncertified
 from dobrushin._estimate.weights import Weights
@@ -16,5 +18,5 @@ from dobrushin._estimate.weights import Weights
 __all__ = ["Estimate", "Estimates", "Joint", "Plan", "Statistic", "estimate", "estimate_many", "plan"]
 
 # The methods, in the order in which "auto" asks them.
-for _method in (Dobrushin, Local, Exact, ByParts, BoundingSets, Weights, Uncertified):
+for _method in (Symmetry, Dobrushin, Local, Exact, ByParts, ClusterDraws, BoundingSets, Weights, Uncertified):
     register(_method)

@@ -391,10 +391,13 @@ class Estimate:
     def footer(self) -> str:
         """Return the method, its work, the seed and the status of the proof in one line."""
         proof = None if self.proof is None else f"proof: {self.proof}"
-        if self.plan.scan is None:
+        if self.plan.scan is None and not self.chains:
             return "; ".join(filter(None, (f"{self.plan.method}: {self.plan.reason}", self.evidence_text, proof)))
-        outcomes = "runs" if self.samples is None else "chains"
-        work = f"{self.steps} steps x {self.chains} {outcomes}, kernel {self.plan.kernel}"
+        if self.plan.scan is None:
+            work = f"{self.chains} {self.plan.made_by.outcomes if self.plan.made_by else 'draws'}"
+        else:
+            work = f"{self.steps} steps x {self.chains} {'runs' if self.samples is None else 'chains'}"
+        work += f", kernel {self.plan.kernel}" if self.plan.kernel else ""
         return "; ".join(filter(None, (f"{self.plan.method}: {work}, seed {self.seed}", proof)))
 
     @property

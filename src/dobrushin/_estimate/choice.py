@@ -111,6 +111,10 @@ def _choose(query: Query) -> Method:
     if query.method == "auto":
         return _within_limits(_ask_quick_ones(query) or _ask_all(query))
     asked = query.space.methods[query.method]
+    if query.proof and not asked.has_proof:
+        others = " or ".join(repr(name) for name, other in query.space.methods.items() if other.has_proof)
+        remedy = f"Leave proof= and verify= out, or pass method={others}."
+        raise CertificateError({query.method: "no proof of such answers can be written yet."}, remedy)
     method = asked.propose(query, Choice(by_name=True))
     if method is None:
         raise CertificateError({query.method: "the method has no plan for this query."}, asked.remedy)

@@ -70,15 +70,17 @@ def estimate(
         Observed states. A dict of likelihoods in place of a state is soft (virtual) evidence: P(observation | state),
         up to a constant factor.
     seed : int, SeedSequence, Generator or None
-    method : {"auto", "exact", "local", "dobrushin", "parts", "coalescence", "weights", "uncertified"}
+    method : str
         "exact": a clique tree. "local": sums over a region around each target, with a bound on the boundary effect.
-        "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation. "coalescence": simulated
-        bounding sets, which need no condition on the model (see `coalescence`). "weights": independent draws from
-        approximate sums, with weights that a bound of the partition function keeps below 1: for strong couplings of any
-        sign. "auto": the cheapest of the first three that reaches the tolerance, else the cheaper of coalescence and
-        weights. "parts": "auto" for each group of targets that depends on its own subset of the variables; "auto" tries
-        this if the first three fail. "uncertified": plain sampling, with intervals that leave out the unknown bias;
-        never chosen by "auto".
+        "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation. "symmetry": marginals that
+        are uniform because a relabelling of states leaves the model unchanged. "clusters": exact draws of ferromagnets
+        at every temperature (see `exact_sample`). "coalescence": simulated bounding sets, which need no condition on
+        the model (see `coalescence`). "weights": independent draws from approximate sums, with weights that a bound of
+        the partition function keeps below 1: for strong couplings of any sign. "auto": symmetry, or the cheapest of the
+        first three that reaches the tolerance, else clusters, or the cheaper of coalescence and weights. "parts":
+        "auto" for each group of targets that depends on its own subset of the variables; "auto" tries this if the
+        first three fail. "uncertified": plain sampling, with intervals that leave out the unknown bias; never chosen by
+        "auto".
     budget : number, optional
         Largest number of Gibbs updates.
     time_limit : number, optional
@@ -228,7 +230,7 @@ def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, r
     method, part = choose_for_call(model, targets, evidence, settings, running)
     reachable, plan = settings.tolerance, method.plan
     # A run with a checkpoint, which can be resumed later, keeps the requested tolerance.
-    if settings.time_limit is not None and running.checkpoint is None and plan.scan is not None:
+    if settings.time_limit is not None and running.checkpoint is None and plan.chains:
         reachable *= math.sqrt(plan.seconds / (_SHARE * settings.time_limit))
     is_wider = settings.tolerance < reachable < _VAGUE
     if is_wider:

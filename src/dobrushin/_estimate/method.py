@@ -115,7 +115,7 @@ class Plan:
 
     @property
     def updates(self) -> int:
-        """Total number of Gibbs updates, those of a pilot included: never more."""
+        """Total number of Gibbs updates, those of a pilot included: never more (of clusters: as expected)."""
         return self.other_updates + (0 if self.scan is None else len(self.scan) * self.chains)
 
     @property
@@ -141,6 +141,9 @@ class Plan:
             work = f"{len(self.scan)} steps x {most}{self.chains} chains = {own:.3g} updates"
             work += pilot if self.other_updates else ""
             lines.append(f"  scan      {work}, kernel {self.kernel}")
+        elif self.chains:
+            most, kernel = "at most " if self.stops_early else "", f", kernel {self.kernel}" if self.kernel else ""
+            lines.append(f"  draws     {most}{self.chains}, about {self.other_updates:.3g} updates{kernel}")
         if self.relevance:
             lines.append(f"  model     {self.relevance}")
         lines.append(f"  time      about {self.seconds:.2g} s")
@@ -218,6 +221,8 @@ class Method(ABC):
         Advice for users where there is no certificate.
     bias_is_proven : bool
         Whether its bias bound is valid with certainty, not only with a confidence.
+    has_proof : bool
+        Whether its answers can be written as proofs.
     share : float
         Share of the remaining planning time that it may use in "auto", unless it is the last method.
     """
@@ -231,6 +236,7 @@ class Method(ABC):
     outcomes: ClassVar[str] = "chains"
     remedy: ClassVar[str] = REMEDY
     bias_is_proven: ClassVar[bool] = True
+    has_proof: ClassVar[bool] = True
     share: ClassVar[float] = 0.5
 
     def __init__(self, query: Query, plan: Plan) -> None:

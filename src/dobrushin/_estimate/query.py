@@ -284,8 +284,8 @@ class Space(ABC):
 
     def candidates(self, query: Query) -> list[type[Method]]:
         """Return the methods that "auto" considers for a query, in order."""
-        del query
-        return [method for method in self.methods.values() if method.in_auto]
+        asked = (method for method in self.methods.values() if method.in_auto)
+        return [method for method in asked if method.has_proof or not query.proof]
 
     @abstractmethod
     def read_tolerance(self, value: Any) -> float:

@@ -21,6 +21,7 @@ class Uncertified(StateChains):
 
     name: ClassVar[str] = "uncertified"
     is_certified: ClassVar[bool] = False
+    has_proof: ClassVar[bool] = False
     in_auto: ClassVar[bool] = False
     reason: ClassVar[str] = "NOT CERTIFIED: the bias of the scan is unknown"
 

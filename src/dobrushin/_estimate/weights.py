@@ -100,6 +100,7 @@ class Weights(Method):
 
     name: ClassVar[str] = "weights"
     outcomes: ClassVar[str] = "tries"
+    has_proof: ClassVar[bool] = False
     share: ClassVar[float] = 0.8
 
     def __init__(self, query: Query, plan: Plan, bits: float, made: MiniBuckets, pilot: Pilot) -> None:
@@ -109,12 +110,6 @@ class Weights(Method):
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
         best = choice.best
-        if query.proof:
-            reason = "no proof of such answers can be written yet."
-            remedy = "Leave proof= and verify= out, or pass method='exact', 'local', 'dobrushin' or 'coalescence'."
-            if choice.by_name:
-                raise CertificateError({cls.name: reason}, remedy)
-            raise cls.refuse(reason)
         if not choice.by_name and best is not None and best.plan.reaches_tolerance and best.plan.seconds <= _SOON:
             return best
         own = cls._propose(query, choice)

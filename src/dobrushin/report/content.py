@@ -184,9 +184,10 @@ def _facts(estimate: Estimate) -> list[tuple[str, str]]:
     if not plan.is_certain:
         lines.append(("Confidence", f"{estimate.confidence_text}, for all intervals at once"))
         lines.append(("Interval", f"{plan.interval}, {plan.intervals:,} at once"))
-    if plan.scan is not None:
-        work = f"{estimate.steps:,} steps x {estimate.chains:,} {method.outcomes}, kernel {plan.kernel}"
-        lines.append(("Work", work))
+    if estimate.chains:
+        steps = "" if plan.scan is None else f"{estimate.steps:,} steps x "
+        kernel = f", kernel {plan.kernel}" if plan.kernel else ""
+        lines.append(("Work", f"{steps}{estimate.chains:,} {method.outcomes}{kernel}"))
     if estimate.evidence_text:
         lines.append(("Evidence", estimate.evidence_text))
     return lines

@@ -1,0 +1,209 @@
+"""Exact draws of ferromagnets at every temperature, by coupling from the past on random clusters. [trusted]
+
+A draw goes through rounds: round r begins `past` * 2^r sweeps in the past, with the same random numbers at the same
+times as all other rounds. It is done once the clusters of the targets at time 0 do not depend on the start. Draws that
+are not done after the last round stay open: how many rounds there are is fixed beforehand, and no clock ends a draw.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._coalescence.ferromagnet import Ferromagnet, read_ferromagnet
+from dobrushin._kernels.clusters import OPEN, colour_clusters, run_clusters
+from dobrushin._models import Model
+from dobrushin._models.near import Region
+from dobrushin._sampling.batches import LOOK_SECONDS, Job, run_batches
+from dobrushin._sampling.kernel import Batches, Runner, Work, streams_of
+from dobrushin._sampling.sampler import on_backend
+from dobrushin._scan import Scan
+from dobrushin._shared.arrays import frozen
+from dobrushin._shared.call import current_deadline
+from dobrushin._shared.executors import Trouble, cores
+from dobrushin._shared.running import Running, master_key
+
+# Seconds per edge that is updated or variable that is visited, on one core.
+_SECONDS = 4.5e-8
+# Sweeps of the first round where nothing is known.
+_PAST = 4
+# The last round begins so many times as far back as the first one, and at least so many sweeps.
+_ROUNDS, _SWEEPS = 64, 1024
+# Draws of a pilot, and the share of its time after which no further one is begun.
+_PILOT_DRAWS, _SHARE = 8, 0.2
+_PILOT_SEED = np.random.SeedSequence(0, spawn_key=(1996, 2017))
+# Seconds that a batch of draws should take, and the most draws in one.
+_BATCH_SECONDS, _MOST_DRAWS = 0.2, 4096
+
+
+@dataclass(frozen=True)
+class ClusterRunner(Runner):
+    """Rounds of sweeps on random clusters: a step is a sweep over all edges, and all rounds together are the scan."""
+
+    magnet: Ferromagnet
+    region: Region
+    error: NDArray[np.float64]
+    targets: NDArray[np.int64]
+    past: int
+    rounds: int
+    draw_seconds: float
+    name: ClassVar[str] = "clusters"
+    lanes: ClassVar[int] = 1
+    rate: ClassVar[float] = 1.0 / _SECONDS
+    counts_states: ClassVar[bool] = False
+
+    @property
+    def scan(self) -> Scan:
+        """Return the sweeps of all rounds, as the machinery of batches counts them."""
+        return Scan.systematic(1, self.past * (2**self.rounds - 1))
+
+    @property
+    def last_round(self) -> int:
+        """Return the updates of edges in the last round."""
+        return self.past * 2 ** (self.rounds - 1) * self.magnet.edges
+
+    @property
+    def dtype(self) -> Any:
+        return np.int32
+
+    @property
+    def run_error(self) -> float:
+        """Bound the probability that rounding touches a draw: its thresholds, its colours, its model."""
+        sweeps = self.past * 2 ** (self.rounds - 1)
+        colours = len(self.targets) * self.magnet.q * 2.0**-63
+        of_model = math.expm1(2.0 * self.magnet.error) if self.magnet.error < 1.0 else 1.0
+        return min(1.0, (sweeps * self.magnet.sweep_error + colours + of_model) * (1 + 1e-9))
+
+    def look(self, chains: int) -> int:
+        sweeps = LOOK_SECONDS / (4.0 * _SECONDS * chains * max(1, self.magnet.edges))
+        return max(1, min(2**30, int(sweeps)))
+
+    def batches(self, numbers: range, cores: int) -> Batches:
+        size = max(1, min(_MOST_DRAWS, int(_BATCH_SECONDS / self.draw_seconds), -(-len(numbers) // (4 * cores))))
+        return Batches(numbers, size)
+
+    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.int32]:
+        """Return for each draw: sweeps that it took (0 while it is open), clusters of the targets, states of edges."""
+        del master
+        states = len(self.magnet.neighbor) + len(self.magnet.start) - 1
+        return np.full((len(chains), 1 + len(self.targets) + -(-states // 4)), OPEN, dtype=np.int32)
+
+    def load(self, states: NDArray[np.int64]) -> NDArray[Any]:
+        raise NotImplementedError("random clusters begin with everything")
+
+    def run(self, x: NDArray[np.int32], work: Work) -> None:
+        self.go(x, work.lo, work.hi, work.keys(1))
+
+    def go(self, x: NDArray[np.int32], lo: int, hi: int, keys: NDArray[np.uint64]) -> float:
+        """Take draws through some sweeps; return the seconds that this takes on an ordinary machine."""
+        magnet, spent = self.magnet, np.zeros(len(x), dtype=np.int64)
+        halves = (magnet.start, magnet.neighbor, magnet.twin, magnet.first, magnet.tied, magnet.low, magnet.high)
+        run_clusters(lo, hi, self.past, *halves, self.targets, keys, x, spent)
+        return _SECONDS * float(spent.sum())
+
+    def read(self, x: NDArray[np.int32], rows: NDArray[np.int64], chains: int) -> NDArray[np.int32]:
+        """Return the sweeps of each draw, and the clusters of the targets: all rows, whichever are asked for."""
+        del rows, chains
+        return x[:, : 1 + len(self.targets)].T.copy()
+
+
+class Clusters(NamedTuple):
+    """Draws of the clusters of some targets.
+
+    Attributes
+    ----------
+    clusters : array of shape (draws, targets)
+        0 for the cluster of the ghost, 1 + the first target of any other cluster; -1 where a draw is open.
+    sweeps : array
+        How far back the last round of each draw began.
+    error : float
+        Bounds the probability that a draw was touched by rounding.
+    """
+
+    runner: ClusterRunner
+    clusters: NDArray[np.int32]
+    sweeps: NDArray[np.int32]
+    master: NDArray[np.uint64]
+    first: int
+    error: float
+    trouble: Trouble | None
+
+    @property
+    def is_closed(self) -> NDArray[np.bool_]:
+        """Return which draws are done."""
+        return np.asarray(self.sweeps > 0)
+
+    def states(self) -> NDArray[np.int64]:
+        """Return the digits of the targets, -1 where a draw is open."""
+        magnet, targets = self.runner.magnet, self.runner.targets
+        states = np.empty(self.clusters.shape, dtype=np.int64)
+        if len(states):
+            keys = streams_of(self.master, range(self.first, self.first + len(states)), 1)
+            own = magnet.gauge[targets], magnet.favourite[targets]
+            colour_clusters(self.clusters, targets, *own, keys, states)
+        return states
+
+
+def make_runner(
+    model: Model, targets: NDArray[np.int64], past: int = _PAST, most_steps: float = math.inf
+) -> ClusterRunner:
+    """Return what draws the clusters of some targets, with a first round of `past` sweeps.
+
+    `CertificateError` where the model is no ferromagnet. No draw depends on `past`; rounds end at `most_steps` updates.
+    """
+    magnet = read_ferromagnet(model)
+    _, region = model._region(np.arange(model.n_variables))
+    sweeps = max(_ROUNDS * past, _SWEEPS)
+    if most_steps < math.inf:
+        sweeps = max(1, int(most_steps // max(1, magnet.edges)))
+        past = min(past, sweeps)
+    rounds = math.floor(math.log2(sweeps / past)) + 1
+    nothing = frozen(np.zeros(model.n_variables))
+    return ClusterRunner(magnet, region, nothing, frozen(targets), past, rounds, _SECONDS * past * magnet.edges + 1e-7)
+
+
+def try_runner(model: Model, targets: NDArray[np.int64], patience: float) -> ClusterRunner | None:
+    """Return what draws clusters after a pilot, which chooses the first round and tells how long a draw takes.
+
+    None if the pilot is not done within `patience` expected seconds: it is ended by its work, not by the clock.
+    """
+    pilot = make_runner(model, targets, 1)
+    sweeps: list[int] = []
+    spent, keys = 0.0, streams_of(master_key(_PILOT_SEED), range(_PILOT_DRAWS), 1)
+    while len(sweeps) < _PILOT_DRAWS and (not sweeps or spent < _SHARE * patience):
+        k, step = len(sweeps), 0
+        x = pilot.start(keys, range(1))
+        while x[0, 0] <= 0 and step < len(pilot.scan):
+            chunk = pilot.look(1)
+            seconds = pilot.go(x, step, step + chunk, keys[:, k : k + 1])
+            step += chunk
+            spent += seconds
+            current_deadline().charge(seconds, "a pilot of random clusters")
+            if spent > patience:
+                return None
+        if x[0, 0] <= 0:
+            return None
+        sweeps.append(int(x[0, 0]))
+    runner = make_runner(model, targets, int(np.median(sweeps)))
+    return replace(runner, draw_seconds=max(spent / len(sweeps), 1e-7))
+
+
+def draw_clusters(
+    runner: ClusterRunner, numbers: range, sequence: np.random.SeedSequence, running: Running
+) -> Clusters:
+    """Draw the clusters with these numbers; of a run that ends early the first ones."""
+    runner_there: Any = on_backend(runner, runner.scan, len(numbers), running.backend)
+    master, scan = master_key(sequence), runner.scan
+    job = Job(runner_there, scan, master, np.arange(1 + len(runner.targets)), np.array([len(scan)]), 0)
+    outcome = run_batches(job, numbers, sequence, running, "drawing clusters")
+    found = outcome.states(job)[0]
+    return Clusters(runner, found[1:].T, found[0], master, numbers.start, runner.run_error, outcome.trouble)
+
+
+def expected_seconds(runner: ClusterRunner, draws: float) -> float:
+    """Estimate the time of some draws on all cores."""
+    return 1e-3 + runner.draw_seconds * draws / min(cores(), max(1.0, draws))

@@ -1,0 +1,283 @@
+"""Ferromagnets: models whose random clusters can be drawn, after their states are relabelled. [trusted]
+
+Neighbours follow each other, x_j = turn(x_i) is rewarded by a factor exp(K) with K > 0, and relabelling the states of
+each variable (for spins: flipping some) turns every such pair into "equal states". Fields favour one state each, the
+same one in all variables of a component after relabelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._coalescence.set_spins import has_spin_pairs, spin_pairs
+from dobrushin._kernels.clusters import align_states
+from dobrushin._models import Model
+from dobrushin._models.factors import FactorTables
+from dobrushin._models.forms import Form, widen
+from dobrushin._models.ising import SpinPairs
+from dobrushin._models.memory import Slot
+from dobrushin._models.potts import LabelPairs
+from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin._shared.text import printable
+from dobrushin.errors import CertificateError
+
+UNIT = 2.0**-53
+# Bound on the error of both thresholds of an edge together.
+_EDGE_ERROR = 2.0**-49
+_REMEDY = "Pass method='auto' to let the library choose another method."
+
+
+@dataclass(frozen=True)
+class Ferromagnet:
+    """Random clusters of a model: half-edges side by side by variable, thresholds of edges, states by relabelling.
+
+    Attributes
+    ----------
+    q : int
+        Number of states of each variable.
+    start, neighbor, twin, first : arrays
+        Half-edges; see the kernel.
+    tied : array
+        Variables with a field, each with an edge to the ghost.
+    low, high : arrays
+        Thresholds of the edges, those to the ghost last: random words below `low` open an edge, words from `high` on
+        close it, and words in between open it where its ends are connected.
+    gauge : array of shape (n, q)
+        The state of a variable for each colour.
+    favourite : array
+        The colour of the ghost at each variable.
+    component : array
+        Number of the component of each variable.
+    error : float
+        Bound on the error of the log-density, by rounding of potentials.
+    """
+
+    q: int
+    start: NDArray[np.int32]
+    neighbor: NDArray[np.int32]
+    twin: NDArray[np.int32]
+    first: NDArray[np.int32]
+    tied: NDArray[np.int32]
+    low: NDArray[np.uint64]
+    high: NDArray[np.uint64]
+    gauge: NDArray[np.int16]
+    favourite: NDArray[np.int64]
+    component: NDArray[np.int32]
+    error: float
+
+    @property
+    def edges(self) -> int:
+        """Number of edges, those to the ghost included."""
+        return len(self.low)
+
+    @property
+    def sweep_error(self) -> float:
+        """Bound the probability that rounding of thresholds changes an edge in a sweep."""
+        return self.edges * _EDGE_ERROR
+
+    def has_field(self, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether some variable in the component of each of these has a field."""
+        tied = np.zeros(int(self.component.max()) + 1, dtype=np.bool_)
+        tied[self.component[self.tied]] = True
+        return np.asarray(tied[self.component[positions]])
+
+
+class _Pairs(NamedTuple):
+    """Pairs as written: K, which turn of states they reward; strengths of fields, and the states they favour."""
+
+    i: NDArray[Any]
+    j: NDArray[Any]
+    K: NDArray[np.float64]  # negative where no turn of states makes it positive
+    turn: NDArray[np.int64]
+    turns: NDArray[np.int16]  # (turns, q), permutations of the states
+    H: NDArray[np.float64]
+    favourite: NDArray[np.int64]
+    error: float
+
+
+def read_ferromagnet(model: Model) -> Ferromagnet:
+    """Return the random clusters of a model, read once per model; `CertificateError` where it is no ferromagnet."""
+    found = model._form.memory.get(_READ, lambda: _read(model._form))
+    if isinstance(found, _Refusal):
+        labels = [printable(label) for label in model._labels_at(np.array(found.positions, dtype=np.int64))]
+        raise CertificateError({"clusters": found.words.format(*labels)}, _REMEDY)
+    return found
+
+
+def is_ferromagnet(model: Model) -> bool:
+    """Return whether random clusters of the model can be drawn."""
+    try:
+        read_ferromagnet(model)
+    except CertificateError:
+        return False
+    return True
+
+
+class _Refusal(Exception):
+    """Why a model is no ferromagnet, with gaps for the labels of some variables."""
+
+    def __init__(self, words: str, *positions: int) -> None:
+        super().__init__(words)
+        self.words, self.positions = words, positions
+
+
+def _read(form: Form) -> Ferromagnet | _Refusal:
+    try:
+        if form.has_zeros:
+            raise _Refusal("the model forbids some states, and draws of clusters are for models that forbid none.")
+        if (form.cardinalities != form.cardinalities[0]).any():
+            k = int(np.argmax(form.cardinalities != form.cardinalities[0]))
+            raise _Refusal("the variables {} and {} have different numbers of states.", 0, k)
+        wider, read = widen(form, _READERS)
+        return _assemble(form, read(wider))
+    except _Refusal as refusal:
+        return refusal
+
+
+_READ: Slot[Ferromagnet | _Refusal] = Slot("ferromagnet")
+
+
+def _of_spins(form: SpinPairs) -> _Pairs:
+    i, j, theta = form.pairs()
+    H, favourite = 2.0 * np.abs(form.fields), (form.fields > 0).astype(np.int64)
+    turn = (theta < 0).astype(np.int64)
+    return _Pairs(i, j, 2.0 * np.abs(theta), turn, _FLIPS, H, favourite, 0.0)
+
+
+def _of_labels(form: LabelPairs) -> _Pairs:
+    i, j, strength = form.pairs()
+    turn, turns = np.zeros(len(strength), dtype=np.int64), np.arange(form.states, dtype=np.int16)[None]
+    if form.states == 2:
+        strength, turn, turns = np.abs(strength), (strength < 0).astype(np.int64), _FLIPS
+    if form.given_unaries is None:
+        zero = np.zeros(form.n_variables)
+        return _Pairs(i, j, strength, turn, turns, zero, zero.astype(np.int64), 0.0)
+    H, favourite = _one_favourite(form.given_unaries)
+    return _Pairs(i, j, strength, turn, turns, H, favourite, 4.0 * UNIT * float(np.abs(form.given_unaries).sum()))
+
+
+def _of_tables(form: FactorTables) -> _Pairs:
+    arity = np.diff(form.scope_start)
+    if (arity > 2).any():
+        scope = form.scope[form.scope_start[np.argmax(arity > 2)] :].tolist()
+        raise _Refusal("the variables {}, {} and {} share a factor, and clusters are for pairs.", *scope[:3])
+    n, q = form.n_variables, int(form.sizes[0])
+    if has_spin_pairs(form):
+        sizes = np.abs(form.table).sum() * (2.0 * np.bincount(form.scope, minlength=n).max(initial=1) + 16.0)
+        return _of_spins(spin_pairs(form))._replace(error=float(UNIT * sizes))
+    unaries = np.zeros((n, q))
+    single, double = np.flatnonzero(arity == 1), np.flatnonzero(arity == 2)
+    np.add.at(unaries, form.scope[form.scope_start[single]], _blocks(form, single, q))
+    H, favourite = _one_favourite(unaries)
+    i, j = form.scope[form.scope_start[double]], form.scope[form.scope_start[double] + 1]
+    tables = _blocks(form, double, q * q).reshape(-1, q, q)
+    top, least = tables.max(axis=(1, 2)), tables.min(axis=(1, 2))
+    is_top = tables == top[:, None, None]
+    is_turn = (is_top.sum(axis=1) == 1).all(axis=1) & (is_top.sum(axis=2) == 1).all(axis=1)
+    is_turn &= (is_top | (tables == least[:, None, None])).all(axis=(1, 2))
+    turns, turn = np.unique(is_top.argmax(axis=2).astype(np.int16), axis=0, return_inverse=True)
+    turns = np.where((np.sort(turns, axis=1) == np.arange(q)).all(axis=1)[:, None], turns, np.arange(q))
+    K = np.where(is_turn, top - least, np.where(top > least, -1.0, 0.0))
+    sizes = np.abs(form.table).sum() * (2.0 * np.bincount(form.scope, minlength=n).max(initial=1) + 16.0)
+    return _Pairs(i, j, K, turn.ravel(), turns.astype(np.int16), H, favourite, float(UNIT * sizes))
+
+
+_FLIPS = np.array([[0, 1], [1, 0]], dtype=np.int16)
+_READERS: dict[type[Form], Callable[[Any], _Pairs]] = {
+    SpinPairs: _of_spins,
+    LabelPairs: _of_labels,
+    FactorTables: _of_tables,
+}
+
+
+def _blocks(form: FactorTables, factors: NDArray[np.int64], size: int) -> NDArray[np.float64]:
+    """Return the tables of some factors of this size as rows."""
+    return form.table[form.table_start[factors][:, None] + np.arange(size)]
+
+
+def _one_favourite(unaries: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return by how much each variable favours one state over the others, which it must not tell apart."""
+    favourite = unaries.argmax(axis=1)
+    others = unaries.copy()
+    others[np.arange(len(unaries)), favourite] = -np.inf
+    second = others.max(axis=1)
+    others[np.arange(len(unaries)), favourite] = second
+    if (others != second[:, None]).any():
+        k = int(np.argmax((others != second[:, None]).any(axis=1)))
+        raise _Refusal("the field of {} favours several states, some more than others.", k)
+    return unaries.max(axis=1) - second, favourite
+
+
+def _assemble(form: Form, pairs: _Pairs) -> Ferromagnet:
+    """Relabel states and lay out half-edges; `_Refusal` where couplings are frustrated or fields disagree."""
+    n, q = form.n_variables, pairs.turns.shape[1]
+    if (pairs.K < 0).any():
+        k = int(np.argmax(pairs.K < 0))
+        raise _Refusal(
+            "the pair {} and {} does not reward equal states, whatever they are called.", pairs.i[k], pairs.j[k]
+        )
+    kept = pairs.K > 0
+    i, j, K = pairs.i[kept], pairs.j[kept], pairs.K[kept]
+    E = len(K)
+    owner, other = np.concatenate([i, j]), np.concatenate([j, i])
+    order = np.argsort(owner, kind="stable")
+    place = np.empty(2 * E, dtype=np.int64)
+    place[order] = np.arange(2 * E)
+    twin = np.concatenate([place[E:], place[:E]])[order]
+    start = prefix_sums(np.bincount(owner, minlength=n)).astype(np.int32)
+    neighbor = other[order].astype(np.int32)
+    turns = np.concatenate([pairs.turns, np.argsort(pairs.turns, axis=1).astype(np.int16)])  # and backwards
+    turn = np.concatenate([pairs.turn[kept], pairs.turn[kept] + len(pairs.turns)])[order]
+    gauge, component, bad = align_states(start, neighbor, turn, turns)
+    if bad >= 0:
+        ends = int(owner[order[bad]]), int(neighbor[bad])
+        raise _Refusal(
+            "the coupling of {} and {} closes a frustrated cycle: no relabelling of states (flipping of spins) makes "
+            "all couplings ferromagnetic.", *ends,
+        )  # fmt: skip
+    tied = np.flatnonzero(pairs.H > 0)
+    colour = np.argsort(gauge, axis=1)[np.arange(n), pairs.favourite]
+    ghost = _colour_of_ghost(component, tied, colour)
+    H = pairs.H[tied]
+    low, high = _thresholds(np.concatenate([K, H]), q)
+    # In the order of their first ends: sweeps pass through memory once.
+    along = np.argsort(np.minimum(i, j), kind="stable")
+    low, high = (np.concatenate([part[:E][along], part[E:]]) for part in (low, high))
+    twins, firsts, ties = (frozen(part.astype(np.int32)) for part in (twin, place[:E][along], tied))
+    return Ferromagnet(
+        q, frozen(start), frozen(neighbor), twins, firsts, ties, frozen(low), frozen(high),
+        frozen(gauge), frozen(ghost[component]), frozen(component), form.error + pairs.error,
+    )  # fmt: skip
+
+
+def _colour_of_ghost(
+    component: NDArray[np.int32], tied: NDArray[np.int64], colour: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the colour that the fields of each component favour, 0 without fields; `_Refusal` if they disagree."""
+    some = np.full(int(component.max()) + 1, -1, dtype=np.int64)
+    some[component[tied[::-1]]] = tied[::-1]  # the first one of each component
+    against = tied[colour[tied] != colour[some[component[tied]]]]
+    if len(against):
+        first = int(some[component[against[0]]])
+        raise _Refusal(
+            "the fields of {} and {} favour different states, compared along the couplings between them.",
+            first, int(against[0]),
+        )  # fmt: skip
+    return np.where(some >= 0, colour[some], 0)
+
+
+def _thresholds(K: NDArray[np.float64], q: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the probabilities of edges that open alone or by a connection, in units of 2^-53.
+
+    With u = 2^-53: exp and expm1 are off by 2 u of their size, so p / (p + q exp(-K)) by at most 8 u of its own, and
+    rounding down to a unit takes another u.
+    """
+    p, rest = -np.expm1(-K), q * np.exp(-K)
+    with np.errstate(divide="ignore"):
+        alone = p / (p + rest)
+    return (np.minimum(alone, 1.0) * 2.0**53).astype(np.uint64), (p * 2.0**53).astype(np.uint64)

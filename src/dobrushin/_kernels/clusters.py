@@ -1,0 +1,255 @@
+"""Coupling from the past on the edges of random clusters (theory page, "Random clusters").
+
+Half-edges of a variable stand side by side: those of v are start[v] to start[v + 1] - 1, `neighbor` is the other end
+and `twin` the half-edge of the other direction. Edge e < E has the half-edges first[e] and twin[first[e]]; edge E + k
+joins the variable tied[k] to the ghost, which stands for the favoured state. The states of both chains are a byte for
+each half-edge, then one for each variable's edge to the ghost: bit 0 for the upper chain, bit 1 for the lower one.
+
+The number of edge e at time -t is (t - 1) * edges + e of the stream of its draw, whatever the start of the chains; the
+colour of a cluster has the number START + its first target.
+"""
+
+import numpy as np
+
+from dobrushin._kernels.generator import START, below, mix
+from dobrushin._shared.compile import kernel
+
+UPPER, LOWER, BOTH = 1, 2, 3
+GHOST, OPEN = 0, -1  # clusters of targets: that of the ghost, not known; others have the numbers of targets from 1 on
+_MOST_SEARCHES = 2**30
+
+
+@kernel
+def run_clusters(lo, hi, past, start, neighbor, twin, first, tied, low, high, targets, keys, x, work):
+    """Take some draws through their rounds: steps lo to hi of the sweeps of all rounds together.
+
+    Round r begins at time -past * 2^r with all edges open in the upper chain and closed in the lower one. Row c of x
+    has the number of sweeps of the round in which both chains agree on the clusters of the targets at time 0 (-1
+    before), these clusters, and the states of edges as bytes. `work[c]` counts edges and visited variables.
+    """
+    mark = np.zeros(start.size - 1, dtype=np.int32)
+    queue = np.empty((2, start.size - 1), dtype=np.int32)
+    E, edges = first.size, low.size
+    for c in range(keys.shape[1]):
+        if x[c, 0] > 0:
+            continue
+        found, state, counts = x[c, : 1 + targets.size], x[c, 1 + targets.size :].view(np.uint8), np.zeros(2, np.int64)
+        mark[:] = 0
+        for step in range(lo, hi):
+            sweeps, begun = past, step
+            while begun >= sweeps:
+                begun -= sweeps
+                sweeps *= 2
+            if begun == 0:
+                state[:] = 0
+                state[: neighbor.size] = UPPER
+                for k in range(tied.size):
+                    state[neighbor.size + tied[k]] = UPPER
+            number = np.uint64(sweeps - begun - 1) * np.uint64(edges)
+            for e in range(edges):
+                word = mix(keys[0, c] + keys[1, c] * (number + np.uint64(e))) >> np.uint64(11)
+                if counts[0] > _MOST_SEARCHES:
+                    mark[:] = 0
+                    counts[0] = 0
+                if e < E:
+                    h = first[e]
+                    state[h] = BOTH if word < low[e] else 0
+                    state[twin[h]] = state[h]
+                    if word >= low[e] and word < high[e]:
+                        u, v = neighbor[twin[h]], neighbor[h]
+                        bits = _joined(u, v, start, neighbor, state, mark, queue, counts)
+                        state[h] = bits
+                        state[twin[h]] = bits
+                else:
+                    h = neighbor.size + tied[e - E]
+                    state[h] = BOTH if word < low[e] else 0
+                    if word >= low[e] and word < high[e]:
+                        state[h] = _joined(tied[e - E], -1, start, neighbor, state, mark, queue, counts)
+            work[c] += edges
+            if begun == sweeps - 1 and _agree(targets, start, neighbor, state, mark, queue, found):
+                found[0] = sweeps
+                break
+        work[c] += counts[1]
+
+
+@kernel
+def _joined(u, v, start, neighbor, state, mark, queue, counts):
+    """Return the bits of the chains in which u and v are connected; v = -1 is the ghost."""
+    answer, differs = _search(u, v, LOWER, start, neighbor, state, mark, queue, counts)
+    if answer:
+        return np.uint8(BOTH)
+    if not differs:  # the cluster that ends here is the same in both chains
+        return np.uint8(0)
+    answer, differs = _search(u, v, UPPER, start, neighbor, state, mark, queue, counts)
+    return np.uint8(UPPER if answer else 0)
+
+
+@kernel
+def _search(u, v, bit, start, neighbor, state, mark, queue, counts):
+    """Search from both ends in turns, until they meet or one cluster has no more variables.
+
+    Return whether they are connected and, if not, whether an edge at the exhausted cluster differs between the chains.
+    """
+    counts[0] += 1
+    ghosts = neighbor.size
+    mine, other = 2 * counts[0], 2 * counts[0] + 1
+    mark[u] = mine
+    queue[0, 0] = u
+    head0, tail0, head1, tail1 = 0, 1, 0, 0
+    differs0, differs1 = False, False
+    tied0, tied1 = False, v < 0
+    if v >= 0:
+        mark[v] = other
+        queue[1, 0] = v
+        tail1 = 1
+    while True:
+        if not tied0:
+            if head0 == tail0:
+                counts[1] += head0 + head1
+                return False, differs0
+            w = queue[0, head0]
+            head0 += 1
+            if state[ghosts + w]:
+                if state[ghosts + w] & bit:
+                    if tied1:
+                        counts[1] += head0 + head1
+                        return True, False
+                    tied0 = True
+                differs0 |= state[ghosts + w] != BOTH
+            for h in range(start[w], start[w + 1]):
+                s = state[h]
+                if s & bit:
+                    z = neighbor[h]
+                    if mark[z] == other:
+                        counts[1] += head0 + head1
+                        return True, False
+                    if mark[z] != mine:
+                        mark[z] = mine
+                        queue[0, tail0] = z
+                        tail0 += 1
+                differs0 |= s == UPPER
+        if not tied1:
+            if head1 == tail1:
+                counts[1] += head0 + head1
+                return False, differs1
+            w = queue[1, head1]
+            head1 += 1
+            if state[ghosts + w]:
+                if state[ghosts + w] & bit:
+                    if tied0:
+                        counts[1] += head0 + head1
+                        return True, False
+                    tied1 = True
+                differs1 |= state[ghosts + w] != BOTH
+            for h in range(start[w], start[w + 1]):
+                s = state[h]
+                if s & bit:
+                    z = neighbor[h]
+                    if mark[z] == mine:
+                        counts[1] += head0 + head1
+                        return True, False
+                    if mark[z] != other:
+                        mark[z] = other
+                        queue[1, tail1] = z
+                        tail1 += 1
+                differs1 |= s == UPPER
+
+
+@kernel
+def _agree(targets, start, neighbor, state, mark, queue, found):
+    """Set `found` to the clusters of the targets and return True, if they are the same in both chains."""
+    _label(targets, UPPER, start, neighbor, state, mark, queue[0])
+    for k in range(targets.size):
+        found[k + 1] = mark[targets[k]]
+    _label(targets, LOWER, start, neighbor, state, mark, queue[0])
+    same = True
+    for k in range(targets.size):
+        same &= found[k + 1] == mark[targets[k]]
+    mark[:] = 0
+    if not same:
+        found[1:] = OPEN
+        return False
+    for k in range(targets.size):
+        found[k + 1] = -found[k + 1] - 1
+    return True
+
+
+@kernel
+def _label(targets, bit, start, neighbor, state, mark, queue):
+    """Mark the variables of each target's cluster by -1 - (1 + the first target in it), or -1 with the ghost."""
+    mark[:] = 0
+    ghosts = neighbor.size
+    for k in range(targets.size):
+        if mark[targets[k]] < 0:
+            continue
+        queue[0] = targets[k]
+        mark[targets[k]] = -2 - k
+        head, tail = 0, 1
+        tied = False
+        while head < tail:
+            w = queue[head]
+            head += 1
+            tied |= state[ghosts + w] & bit > 0
+            for h in range(start[w], start[w + 1]):
+                if state[h] & bit and mark[neighbor[h]] == 0:
+                    mark[neighbor[h]] = -2 - k
+                    queue[tail] = neighbor[h]
+                    tail += 1
+        if tied:
+            for i in range(tail):
+                mark[queue[i]] = -1
+
+
+@kernel
+def colour_clusters(clusters, places, gauge, favourite, keys, states):
+    """Draw the states of the targets, one for each cluster: places[k] is the number of target k among all variables."""
+    q = gauge.shape[1]
+    for c in range(clusters.shape[0]):
+        for k in range(clusters.shape[1]):
+            first = clusters[c, k]
+            if first == OPEN:
+                states[c, k] = -1
+                continue
+            colour = favourite[k]
+            if first != GHOST:
+                colour = below(mix(keys[0, c] + keys[1, c] * (START + np.uint64(places[first - 1]))), q)
+            states[c, k] = gauge[k, colour]
+
+
+@kernel
+def align_states(start, neighbor, turn, turns):
+    """Relabel states so that all pairs reward equal ones: half-edge h rewards turns[turn[h]][x] beside state x.
+
+    Return the state of each variable for each colour, the number of its component, and a half-edge on which colours
+    would have to differ, or -1.
+    """
+    n, q = start.size - 1, turns.shape[1]
+    gauge = np.empty((n, q), dtype=np.int16)
+    component = np.full(n, -1, dtype=np.int32)
+    stack = np.empty(n, dtype=np.int32)
+    count = 0
+    for root in range(n):
+        if component[root] >= 0:
+            continue
+        component[root] = count
+        for a in range(q):
+            gauge[root, a] = a
+        stack[0] = root
+        size = 1
+        while size > 0:
+            size -= 1
+            v = stack[size]
+            for h in range(start[v], start[v + 1]):
+                w, permutation = neighbor[h], turns[turn[h]]
+                if component[w] < 0:
+                    component[w] = count
+                    stack[size] = w
+                    size += 1
+                    for a in range(q):
+                        gauge[w, a] = permutation[gauge[v, a]]
+                else:
+                    for a in range(q):
+                        if gauge[w, a] != permutation[gauge[v, a]]:
+                            return gauge, component, h
+        count += 1
+    return gauge, component, -1
