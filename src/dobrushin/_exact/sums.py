@@ -33,7 +33,7 @@ Evidence = Mapping[Any, Any]
 
 
 class LogPartition(float):
-    """Logarithm of a sum: a float with a bound on its error.
+    """Logarithm of a sum or of a probability: a float with a bound on its error.
 
     Attributes
     ----------
@@ -41,17 +41,38 @@ class LogPartition(float):
         The number itself.
     error : float
         The true number is within `value` - `error` and `value` + `error`.
+    lower, upper : float
+        These two ends.
+    method : str
+        How it was found.
+    confidence : float
+        Probability with which the bound is valid; 1 where no random draws are involved.
     """
 
     error: float
+    method: str
+    confidence: float
 
-    def __new__(cls, value: float, error: float) -> LogPartition:
+    def __new__(cls, value: float, error: float, method: str = "exact", confidence: float = 1.0) -> LogPartition:
         number = super().__new__(cls, value)
-        number.error = error
+        number.error, number.method, number.confidence = error, method, confidence
         return number
 
-    def __getnewargs__(self) -> tuple[float, float]:  # type: ignore[override]
-        return float(self), self.error
+    def __getnewargs__(self) -> tuple[float, float, str, float]:  # type: ignore[override]
+        return float(self), self.error, self.method, self.confidence
+
+    def __repr__(self) -> str:
+        return f"LogPartition({float(self)!r}, error={rounded_up(self.error)}, method={self.method!r})"
+
+    @property
+    def lower(self) -> float:
+        """Lower end of the interval."""
+        return math.nextafter(self.value - self.error, -math.inf)
+
+    @property
+    def upper(self) -> float:
+        """Upper end of the interval."""
+        return math.nextafter(self.value + self.error, math.inf)
 
     @property
     def value(self) -> float:
@@ -62,7 +83,9 @@ class LogPartition(float):
     def ratio(cls, above: LogPartition, below: LogPartition) -> LogPartition:
         """Return the logarithm of a quotient of two sums."""
         value = float(above) - float(below)
-        return cls(value, above.error + below.error + 2.0 * UNIT * abs(value) if value > -math.inf else 0.0)
+        error = above.error + below.error + 2.0 * UNIT * abs(value) if value > -math.inf else 0.0
+        method = above.method if below.method == "exact" else below.method
+        return cls(value, error, method, min(above.confidence, below.confidence))
 
 
 class Marginals(list[Array]):

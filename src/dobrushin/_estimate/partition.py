@@ -1,0 +1,309 @@
+"""Partition functions and the probability of evidence, by the chain rule over conditional probabilities. [trusted]"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.estimator import answer_query
+from dobrushin._estimate.query import Settings, read_evidence, read_settings
+from dobrushin._exact.arithmetic import UNIT, Working
+from dobrushin._exact.order import find_order
+from dobrushin._exact.sums import LogPartition, plan_partition
+from dobrushin._models import Model
+from dobrushin._models.derived import split_evidence
+from dobrushin._models.factors import FactorTables
+from dobrushin._models.sources import as_model
+from dobrushin._shared import validate as check
+from dobrushin._shared.call import NO_DEADLINE, bar, public
+from dobrushin._shared.environment import log
+from dobrushin._shared.memory import memory_limit as read_memory
+from dobrushin._shared.running import RunOptions, read_options, read_running
+from dobrushin._shared.text import printable
+from dobrushin.errors import ArgumentError, BudgetError, CertificateError
+from dobrushin.typing import Seed
+
+METHODS = ("auto", "exact", "chain")
+# "auto" sums over all states if that is expected to take at most so many seconds; in larger models it does not ask.
+_QUICK, _MAX_VARIABLES = 10.0, 2**15
+# Levels between two cuts, and the entries that the sums between the cuts may have.
+_SPACINGS, _MAX_ENTRIES = (24, 16, 12, 8, 6, 4, 3, 2, 1), 2.0**28
+# Attempts at one conditional probability, each with half of the error probability of the one before.
+_ATTEMPTS = 6
+
+
+@public("planning")
+def log_partition(
+    model: Model | Any,
+    *,
+    evidence: Mapping[Any, Any] | None = None,
+    tolerance: float = 0.01,
+    confidence: float = 0.99,
+    method: str = "auto",
+    seed: Seed = None,
+    time_limit: float | None = None,
+    progress: bool | None = None,
+    run: RunOptions | None = None,
+) -> LogPartition:
+    """Bound the logarithm of the partition function from both sides.
+
+    Parameters
+    ----------
+    model : Model, path, or a model of another library
+        Its variables are held in memory.
+    evidence : dict from label to state, optional
+        Sum only over the joint states that agree with the evidence.
+    tolerance : float
+        Largest error of the logarithm: 0.01 is an error of 1 % in Z itself. The logarithm grows with the model, so
+        large models need a tolerance in proportion to their size.
+    confidence : float
+        Probability with which the bounds are valid, where draws are involved.
+    method : {"auto", "exact", "chain"}
+        "exact": sums over all states, for models of small treewidth. "chain": the chain rule, with an `estimate` for
+        each factor. "auto": exact sums if they take at most some seconds, else the chain rule.
+    seed : int, SeedSequence, Generator or None
+    time_limit : number, optional
+        Time limit in seconds.
+    progress : bool, optional
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
+    run : RunOptions, optional
+        Executor, GPU, and the memory for exact sums.
+
+    Returns
+    -------
+    LogPartition
+        A float with `lower`, `upper`, `error`, `method` and `confidence`.
+
+    Raises
+    ------
+    CertificateError, BudgetError
+        When a factor of the chain rule cannot be bounded well enough; the message names its variable.
+
+    Notes
+    -----
+    For any joint state x of some variables S: log Z = log( sum over y of weight(x, y) ) - log pi(x), and
+    pi(x) = prod over k of pi(x_k | x_1 .. x_{k-1}). The first sum is exact: S cuts the graph into pieces of small
+    treewidth. Each conditional probability is a marginal given evidence, with the guarantee of `estimate`.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> grid = db.Ising.grid(12, 12, couplings=0.2)
+    >>> exact, chain = db.log_partition(grid), db.log_partition(grid, method="chain", tolerance=0.001)
+    >>> chain.lower <= exact.upper and exact.lower <= chain.upper, chain.error <= 0.001, chain.confidence
+    (True, True, 1.0)
+    """
+    check.choice(method, METHODS, "method")
+    chain = _Chain(model, evidence, tolerance, confidence, seed, time_limit, run)
+    if method == "exact":
+        return chain.exact(chain.given)
+    sums = chain.try_exact(chain.given) if method == "auto" else None
+    return chain.log_partition() if sums is None else sums[0]
+
+
+@public("planning")
+def log_evidence(
+    model: Model | Any,
+    evidence: Mapping[Any, Any],
+    *,
+    tolerance: float = 0.01,
+    confidence: float = 0.99,
+    method: str = "auto",
+    seed: Seed = None,
+    time_limit: float | None = None,
+    progress: bool | None = None,
+    run: RunOptions | None = None,
+) -> LogPartition:
+    """Bound the logarithm of the probability of some evidence from both sides.
+
+    With the chain rule the work depends on the number of observations, not on the size of the model.
+
+    Parameters
+    ----------
+    model : Model, path, or a model of another library
+    evidence : dict from label to state
+        The observed states.
+    tolerance : float
+        Largest error of the logarithm: 0.01 is a relative error of 1 % in the probability.
+    confidence, method, seed, time_limit, progress, run
+        As for `log_partition`.
+
+    Returns
+    -------
+    LogPartition
+        A float with `lower`, `upper`, `error`, `method` and `confidence`; minus infinity for impossible evidence.
+
+    Raises
+    ------
+    CertificateError, BudgetError
+        When a factor of the chain rule cannot be bounded well enough; the message names its variable.
+
+    Notes
+    -----
+    P(e) = prod over k of P(e_k | e_1 .. e_{k-1}), and log P(e) = log Z(e) - log Z.
+
+    Examples
+    --------
+    >>> import dobrushin as db, math
+    >>> million = db.Ising.grid(1000, 1000, couplings=0.2)
+    >>> answer = db.log_evidence(million, {0: 1, 1: 1, 500_500: -1})
+    >>> round(math.exp(answer), 2), answer.error <= 0.01, answer.confidence
+    (0.3, True, 1.0)
+    """
+    check.choice(method, METHODS, "method")
+    chain = _Chain(model, evidence, tolerance, confidence, seed, time_limit, run)
+    observed, chain.given = chain.given, {}
+    sums = chain.try_exact(observed, {}) if method == "auto" else None
+    if method == "exact":
+        sums = [chain.exact(observed), chain.exact({})]
+    return chain.log_probability(list(observed.items())) if sums is None else LogPartition.ratio(*sums)
+
+
+class _Chain:
+    """The factors of the chain rule: conditional probabilities that are estimated one after the other.
+
+    Attributes
+    ----------
+    given : dict from label to state
+        The evidence, which grows by what was multiplied already.
+    confidence : float
+        1 as long as no factor involved random draws.
+    """
+
+    def __init__(
+        self, model: Any, evidence: Any, tolerance: float, confidence: float, seed: Seed, time_limit: float | None,
+        run: RunOptions | None,
+    ) -> None:  # fmt: skip
+        options = read_options(run)
+        self.running, self._sequence = read_running(options, seed, time_limit)
+        self.model, evidence, soft = split_evidence(as_model(model), evidence)
+        if soft:
+            raise ArgumentError("evidence", "states, not likelihoods (dobrushin.exact.log_partition takes these)", soft)
+        self.tolerance = check.positive(tolerance, "tolerance")
+        seconds = None if self.running.deadline is NO_DEADLINE else self.running.deadline.limit
+        self._settings = read_settings(self.model, 0.1, confidence, "auto", None, seconds, options)
+        self.given = read_evidence(self.model, evidence)
+        self.confidence = 1.0
+
+    @cached_property
+    def _tables(self) -> FactorTables:
+        return self.model._form.tables()
+
+    def exact(self, evidence: Mapping[Hashable, int], seconds: float = math.inf) -> LogPartition:
+        """Return log Z given evidence by sums over all states; `BudgetError` if they are expected to take longer."""
+        limit, working = read_memory(self._settings.memory_limit), Working()
+        positions = {self.model.index(label): state for label, state in evidence.items()}
+        digits = {i: self.model.states(i).index(state) for i, state in positions.items()}
+        plan = plan_partition(self._tables, digits, limit, working)
+        if plan.seconds > seconds:
+            raise BudgetError("Summing over the states", plan.seconds, seconds, "seconds", "Raise 'time_limit'.")
+        with self.running.deadline:
+            return plan.run(working, limit, self._settings.backend)
+
+    def try_exact(self, *cases: Mapping[Hashable, int]) -> list[LogPartition] | None:
+        """Return log Z given each evidence, or None where sums over all states would take long."""
+        if not self.model._is_whole or self.model.n_variables > _MAX_VARIABLES:
+            return None
+        try:
+            return [self.exact(evidence, _QUICK) for evidence in cases]
+        except BudgetError as refusal:
+            log.info("not by sums over all states: %s", refusal)
+            return None
+
+    def log_partition(self) -> LogPartition:
+        """Return log Z by the chain rule for the likeliest states of a cut."""
+        cut = self._cut()
+        log.info("chain rule over %d of %d variables", len(cut), self.model.n_variables)
+        factors = self.log_probability([(self.model.labels[i], None) for i in cut.tolist()])
+        rest = self.exact(self.given)
+        return LogPartition.ratio(rest, factors)
+
+    def log_probability(self, factors: Sequence[tuple[Hashable, Any]]) -> LogPartition:
+        """Return log P of states that are observed one after the other; the likeliest one where a state is None."""
+        logs, room = [], self.tolerance
+        with bar(len(factors), "multiplying probabilities", "factors") as report:
+            for done, (label, state) in enumerate(factors):
+                state, low, high = self._factor(label, state, room / (len(factors) - done), len(factors))
+                if high == 0.0:
+                    return LogPartition(-math.inf, 0.0, "chain", self.confidence)
+                logs.append((math.log(low), math.log(high)))
+                room -= 0.5 * (logs[-1][1] - logs[-1][0])
+                self.given[label] = state
+                if report is not None:
+                    report(done + 1)
+        lower, upper = (math.fsum(ends) for ends in zip(*logs, strict=True)) if logs else (0.0, 0.0)
+        # Each logarithm is rounded once, and the sums and the midpoint three times.
+        rounding = 4.0 * UNIT * math.fsum(abs(end) for ends in logs for end in ends)
+        value = 0.5 * (lower + upper)
+        return LogPartition(value, 0.5 * (upper - lower) + rounding, "chain", self.confidence)
+
+    def _factor(self, label: Hashable, state: Any, error: float, factors: int) -> tuple[Any, float, float]:
+        """Return a state and an interval for its probability, of half-width `error` in logarithm at most."""
+        alpha = (1.0 - self._settings.confidence) / factors
+        tolerance = min(0.1, 0.5 * error)
+        for _ in range(_ATTEMPTS):
+            alpha *= 0.5
+            settings = self._settings._replace(tolerance=tolerance, confidence=1.0 - alpha)
+            answer = self._estimate(label, settings)
+            states = list(self.model.states(self.model.index(label)))
+            k = int(np.argmax(answer.mean)) if state is None else states.index(state)
+            low, high = float(answer.lower[k]), float(answer.upper[k])
+            if high == 0.0 or (low > 0.0 and 0.5 * math.log(high / low) <= error):
+                if answer.confidence < 1.0:
+                    self.confidence = self._settings.confidence
+                return states[k], low, high
+            tolerance = min(0.1 * tolerance if low == 0.0 else 0.9 * error * low, 0.5 * tolerance)
+        reason = f"the probability of {printable(label)} was bounded by {low:.3g} and {high:.3g} only."
+        raise CertificateError({"chain": reason}, "What may help: a larger tolerance, or method='exact'.")
+
+    def _estimate(self, label: Hashable, settings: Settings) -> Estimate:
+        (sequence,) = self._sequence.spawn(1)
+        try:
+            return answer_query(self.model, [label], self.given, settings, sequence, self.running)
+        except CertificateError as error:
+            reason = f"the probability of {printable(label)} given {len(self.given)} others: {error}"
+            raise CertificateError({"chain": reason}, "") from None
+
+    def _cut(self) -> NDArray[np.int64]:
+        """Return variables without which the sums over the others are short: every few levels of a sweep."""
+        observed = np.zeros(self.model.n_variables, dtype=bool)
+        observed[[self.model.index(label) for label in self.given]] = True
+        start, neighbors = (np.asarray(part, dtype=np.int64) for part in self._tables.adjacency)
+        n, sizes = len(observed), self._tables.cardinalities
+        graph = sparse.csr_array((np.ones(len(neighbors)), neighbors, start), shape=(n, n))
+        left = np.flatnonzero(~observed)
+        graph = graph[left][:, left]
+        level = _levels(graph)
+        for spacing in _SPACINGS:
+            kept = np.flatnonzero(level % spacing != spacing - 1)
+            rest = graph[kept][:, kept]
+            try:
+                find_order((rest.indptr, rest.indices), sizes[left[kept]], Working(), _MAX_ENTRIES)
+            except BudgetError:
+                continue
+            cut = np.setdiff1d(np.arange(len(left)), kept)
+            return left[cut[np.argsort(level[cut], kind="stable")]]
+        return left
+
+
+def _levels(graph: Any) -> NDArray[np.int64]:
+    """Return the distance of each variable from one at the end of its component."""
+    n = graph.shape[0]
+    _, component = csgraph.connected_components(graph, directed=False)
+    _, ends = np.unique(component, return_index=True)
+    for _ in range(2):
+        # One more vertex beside the ends of all components, so that one search is enough.
+        links = sparse.coo_array((np.ones(len(ends)), (np.full(len(ends), n), ends)), shape=(n + 1, n + 1))
+        joined = sparse.block_diag([graph, sparse.coo_array((1, 1))]) + links
+        distance = csgraph.shortest_path(joined.tocsr(), directed=False, unweighted=True, indices=n)[:n]
+        farthest = np.lexsort((-distance, component))
+        ends = farthest[np.unique(component[farthest], return_index=True)[1]]
+    return distance.astype(np.int64) - 1
