@@ -24,7 +24,18 @@ if TYPE_CHECKING:
     from dobrushin import exact, plots, report, typing, verify, vision
     from dobrushin._coalescence import Coalescence, ExactSamples, coalescence, exact_sample
     from dobrushin._diagnose import Diagnosis, diagnose, suggest_groups
-    from dobrushin._estimate import Estimate, Estimates, Joint, Plan, Statistic, estimate, estimate_many, plan
+    from dobrushin._estimate import (
+        Estimate,
+        Estimates,
+        Joint,
+        Plan,
+        Statistic,
+        estimate,
+        estimate_many,
+        log_evidence,
+        log_partition,
+        plan,
+    )
     from dobrushin._fields import Between, Exceeds, GaussianField, Quantile
     from dobrushin._influence import Influence, influence
     from dobrushin._learning import Fit, GibbsGradient, fit
@@ -71,7 +82,7 @@ _NAMES = {  # by the module that has them
         "ArgumentError BudgetError CacheWarning CertificateError CheckpointWarning CoalescenceError "
         "FormatError Interrupted ToleranceError UncertifiedStep VacuousBoundWarning WorkerError"
     ),
-    "_estimate": "Estimate Estimates Joint Plan Statistic estimate estimate_many plan",
+    "_estimate": "Estimate Estimates Joint Plan Statistic estimate estimate_many log_evidence log_partition plan",
     "_fields": "Between Exceeds GaussianField Quantile",
     "_influence": "Influence influence",
     "io": "open_model read read_evidence write",
@@ -147,6 +158,8 @@ __all__ = [
     "greedy_scan",
     "influence",
     "io",
+    "log_evidence",
+    "log_partition",
     "open_model",
     "optimize_scan",
     "plan",

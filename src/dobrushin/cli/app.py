@@ -15,7 +15,7 @@ from rich.text import Text
 import dobrushin as db
 from dobrushin._shared.call import stage
 from dobrushin._shared.environment import require
-from dobrushin._shared.text import printable, rounded_up
+from dobrushin._shared.text import interval_texts, percent, printable, rounded_up
 from dobrushin.cli import completion
 from dobrushin.cli import options as opt
 from dobrushin.cli.estimate import estimate
@@ -32,7 +32,7 @@ from dobrushin.cli.output import (
     write_table,
 )
 from dobrushin.cli.reproduce import reproduce
-from dobrushin.cli.source import read_given, read_model, read_scan, read_targets
+from dobrushin.cli.source import read_evidence, read_given, read_model, read_scan, read_targets
 from dobrushin.typing import InfluenceMethod
 
 __all__ = ["app", "estimate", "reproduce"]
@@ -78,6 +78,46 @@ def inspect(model: opt.Model, evidence: opt.Evidence = None, beta: opt.Beta = No
     given = read_given(model, evidence, beta)
     diagnosis = db.diagnose(given)
     out.show("inspect", {"fingerprint": given.fingerprint, **diagnosis.to_dict()}, lambda: Text(str(diagnosis)))
+    return CERTIFIED
+
+
+@opt.verb("evidence asia.bif --evidence xray=yes,dysp=yes")
+def evidence(
+    model: opt.Model,
+    evidence: opt.Evidence = None,
+    tolerance: Annotated[float, opt.number("Largest relative error of the probability.")] = 0.01,
+    confidence: opt.Confidence = 0.99,
+    method: Annotated[str, opt.word("METHOD", "auto, exact or chain.", ("auto", "exact", "chain"))] = "auto",
+    seed: opt.Seed = None,
+    time_limit: opt.Time = None,
+    output: Annotated[Path | None, opt.file("Write log10 of the partition function to a UAI file (.PR).")] = None,
+    beta: opt.Beta = None,
+    *,
+    out: Output,
+) -> int:
+    """Bound the probability of observations; without any, the partition function."""
+    import math
+
+    check_file("--output", output, endings=(".pr",))
+    asked = read_model(model, beta)
+    given = read_evidence(asked, model, evidence)
+    options: Any = {"tolerance": tolerance, "confidence": confidence, "seed": seed, "time_limit": time_limit}
+    if output is not None or not given:
+        found = db.log_partition(asked, evidence=given, method=method, **options)
+        name, is_shown = "Z(evidence)" if given else "Z", False
+    else:
+        found = db.log_evidence(asked, given, method=method, **options)
+        name, is_shown = "P(evidence)", found.lower > math.log(sys.float_info.min)
+    about = {"quantity": f"log {name}", "value": found.value, "lower": found.lower, "upper": found.upper}
+    about |= {"method": found.method, "confidence": found.confidence}
+    shown = (found.value, found.lower, found.upper)
+    value, low, high = interval_texts(*((min(1.0, math.exp(end)) for end in shown) if is_shown else shown))
+    chance = "for certain" if found.confidence == 1.0 else f"with {percent(found.confidence)} confidence"
+    line = f"{'' if is_shown else 'log '}{name} = {value}, between {low} and {high} {chance} (method {found.method})"
+    out.show("evidence", about, lambda: line)
+    if output is not None:
+        output.write_text(f"PR\n{found.value / math.log(10.0)!r}\n")
+        out.note(f"Wrote {output}.")
     return CERTIFIED
 
 
