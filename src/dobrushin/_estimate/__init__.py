@@ -9,9 +9,9 @@ from dobrushin._estimate.exact import Exact
 from dobrushin._estimate.local import Local
 from dobrushin._estimate.many import Estimates, estimate_many
 from dobrushin._estimate.method import Plan, register
+from dobrushin._estimate.partition import log_evidence, log_partition
 from dobrushin._estimate.parts import ByParts
 from dobrushin._estimate.symmetry import Symmetry
-from dobrushin._estimate.partition import log_evidence, log_partition
 from dobrushin._estimate.targets import Joint, Statistic
 from dobrushin._estimate.uncertified import Uncertified
 from dobrushin._estimate.weights import Weights
