@@ -12,11 +12,11 @@ from scipy import special, stats
 import dobrushin as db
 import reference
 from dobrushin._estimate import weights as module
-from dobrushin._estimate.weights import weighted_interval
+from dobrushin._estimate.weights import log_partition_limits, weighted_interval
 from dobrushin._exact import minibuckets
 from dobrushin._exact.minibuckets import NoState, lay_out, make_minibuckets
 from dobrushin._kernels import weights as loops
-from dobrushin._sampling.weighted import Tries, draw_weighted
+from dobrushin._sampling.weighted import Tries, draw_exactly, draw_weighted
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 # Every statistical check below fails by chance at most this often.
@@ -120,7 +120,8 @@ def test_matching_and_tightening_lower_the_bound():
     first = plain.forward()
     matched = plain.forward(match=True)
     last = make_minibuckets(form, lay_out(form, 4.0)).log_bound
-    assert last < matched - 0.1 < first - 0.2
+    assert last < matched - 0.1
+    assert matched < first - 0.05
 
 
 def test_messages_are_those_of_the_reference():
@@ -230,6 +231,37 @@ def test_only_what_matters_is_drawn():
     assert not made.layout.is_exact
     assert runner.drawn < 12
     assert Tries.make(made, np.array([200]), -math.inf).drawn > 150
+
+
+def test_exact_draws_are_the_first_completed_tries():
+    model = frustrated(n=6)
+    made = make(model, 3.0)
+    asked, sequence = np.array([2, 4]), np.random.SeedSequence(4)
+    found = draw_exactly(made, asked, 5000, sequence)
+    assert found.states.shape == (5000, 2)
+    assert found.error < 1e-8
+    whole = draw_weighted(Tries.make(made, asked, 0.0), range(found.tries), sequence)
+    assert np.array_equal(found.states, whole.states[:5000])
+    law = db.exact.distribution(model).reshape([2] * 6).sum(axis=(0, 1, 3, 5)).ravel()
+    counts = np.bincount(found.states[:, 0] * 2 + found.states[:, 1], minlength=4)
+    assert stats.chisquare(counts, 5000 * law).pvalue > ALPHA
+
+
+def test_log_partition_limits_cover_and_a_smaller_bound_is_caught():
+    model = frustrated(n=7)
+    made = make(model, 3.0)
+    truth = special.logsumexp(model.log_density(all_states(model)))
+    runner, missed, missed_wrong = Tries.make(made, np.array([0]), -math.inf), 0, 0
+    for seed in range(200):
+        draws = draw_weighted(runner, range(1500), np.random.SeedSequence(seed))
+        pilot = module.Pilot(0.5, 0.3)
+        middle, low, high = log_partition_limits(made, draws, pilot, 0.05, 0.05)
+        assert low <= middle <= high
+        assert high - low < 0.5
+        missed += not low <= truth <= high
+        missed_wrong += not low - 0.25 <= truth <= high - 0.25
+    assert stats.binom.sf(missed - 1, 200, 0.05) > ALPHA
+    assert stats.binom.sf(missed_wrong - 1, 200, 0.05) < ALPHA
 
 
 # -- intervals -----------------------------------------------------------------------------------------------------

@@ -21,17 +21,15 @@ from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.runs import INDEPENDENT_BITS, Run, unchecked_weights
 from dobrushin._exact.minibuckets import (
-    SECONDS_PER_ENTRY,
     Layout,
     MiniBuckets,
     NoState,
     lay_out,
-    make_minibuckets,
 )
 from dobrushin._kernels import weights as loops
 from dobrushin._models.memory import Slot
 from dobrushin._sampling.batches import Job, Outcome
-from dobrushin._sampling.weighted import Tries, draw_weighted
+from dobrushin._sampling.weighted import Tries, WeightedDraws, draw_weighted
 from dobrushin._shared.call import LateError, current_deadline
 from dobrushin._shared.executors import cores
 from dobrushin._shared.memory import require_memory
@@ -43,8 +41,9 @@ from dobrushin.errors import CertificateError
 _FEW_BITS, _MANY_BITS = 12.0, 16.0
 # The logarithm of U / Z falls by about this factor from the first to the second.
 _GAIN = 0.82
-# Weights of a pilot, and the largest logarithm of U / Z with which tries are planned.
+# Weights of a pilot, and the largest logarithm of U / Z with which tries are planned; both before shifts are matched.
 _PILOT, _MOST_GAP = 500, 25.0
+_FIRST_PILOT, _HOPELESS = 50, 60.0
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(2015, 12))
 _OWN = (2015,)
 # Tries that are planned are so many times log(2 / error) (1 / (aim E W) + 1 / (aim^2 ESS)), and at most so many more.
@@ -60,8 +59,8 @@ _PRECISION = 0.01
 _PATIENCE, _SOON = 60.0, 2.0
 # Models with more variables are not laid out; seconds that this takes for each.
 _MOST_VARIABLES, _LAYOUT_SECONDS = 2**14, 2e-4
-# Passes over all mini-buckets.
-_PASSES = 10.0
+# Rounds of matching that mini-buckets take, about.
+_PASSES = 8.0
 
 # Mini-buckets of a form, by their bits.
 _BUCKETS: Slot[MiniBuckets] = Slot("mini-buckets", 2, 2**29, lambda made: int(2 * made.layout.bytes))
@@ -129,11 +128,7 @@ class Weights(Method):
         current_deadline().charge(_PILOT * runner.try_seconds / cores(), "a pilot of weights")
         pilot = _run_pilot(runner)
         if not pilot.gap <= _MOST_GAP:
-            more = f"e^{pilot.gap:.3g}" if math.isfinite(pilot.gap) else "infinitely many"
-            raise cls.refuse(
-                f"the bound of mini-buckets of {_FEW_BITS:.0f} bits is {more} times the partition function, more than "
-                f"the e^{_MOST_GAP:.0f} with which weights are of use."
-            )
+            raise _too_loose(_FEW_BITS, pilot.gap)
         work = _expect(query, made, pilot, runner.try_seconds / cores())
         patience = _PATIENCE if query.time_limit is None else query.time_limit
         is_enough = choice.by_name or work.seconds <= patience
@@ -204,8 +199,7 @@ def _expect(query: Query, made: MiniBuckets, pilot: Pilot, seconds: float) -> _W
     if made.layout.is_exact:
         return work
     tries = Pilot(pilot.mean**_GAIN, pilot.mean ** (2.0 * _GAIN) / pilot.share).tries(aim, error)
-    entries = _layout(query, _MANY_BITS).entries
-    larger = _Work(_MANY_BITS, tries, _PASSES * SECONDS_PER_ENTRY * entries + tries * seconds)
+    larger = _Work(_MANY_BITS, tries, _PASSES * _layout(query, _MANY_BITS).pass_seconds + tries * seconds)
     return min(work, larger, key=lambda work: work.seconds)
 
 
@@ -228,15 +222,34 @@ def _make(query: Query, bits: float) -> MiniBuckets:
     """Return the mini-buckets of a query; refuse what would take too much time or memory."""
     layout, form = _layout(query, bits), query.model._form
     require_memory("Mini-buckets", 4.0 * layout.bytes, "Ask another method.")
-    current_deadline().charge(_PASSES * SECONDS_PER_ENTRY * layout.entries, "the messages of mini-buckets")
+    current_deadline().charge(2.0 * layout.pass_seconds, "the messages of mini-buckets")
+
+    def make() -> MiniBuckets:
+        made = MiniBuckets(form.tables(), layout)
+        made.begin()
+        gap = _run_pilot(Tries.make(made, query.positions, -math.inf), _FIRST_PILOT).gap
+        if not gap <= _HOPELESS:
+            raise _too_loose(bits, gap)
+        made.improve()
+        return made
+
     try:
-        return form.memory.get(_BUCKETS, lambda: make_minibuckets(form.tables(), layout), bits)
+        return form.memory.get(_BUCKETS, make, bits)
     except NoState:
         raise query.space.impossible() from None
 
 
-def _run_pilot(runner: Tries) -> Pilot:
-    draws = draw_weighted(runner, range(_PILOT), _PILOT_SEED, replace(PLAIN, deadline=current_deadline()))
+def _too_loose(bits: float, gap: float) -> CertificateError:
+    """Return the error for a bound that is too far from the partition function."""
+    times = f"e^{gap:.3g}" if math.isfinite(gap) else "more than e^700"
+    return Weights.refuse(
+        f"the bound by mini-buckets of {bits:.0f} bits is about {times} times the partition function, more than the "
+        f"e^{_MOST_GAP:.0f} with which weights are of use."
+    )
+
+
+def _run_pilot(runner: Tries, tries: int = _PILOT) -> Pilot:
+    draws = draw_weighted(runner, range(tries), _PILOT_SEED, replace(PLAIN, deadline=current_deadline()))
     if draws.trouble is not None:
         current_deadline().check("a pilot of weights")
         raise draws.trouble
@@ -355,3 +368,23 @@ def weighted_interval(
     middle = min(max(float(y.sum() / z.sum()), 0.0), 1.0)
     low, high = (float(loops.limit(y, z, bets, _LARGEST_BET, needed, sign, middle)) for sign in (1.0, -1.0))
     return min(max(middle, low), high), low, high
+
+
+def log_partition_limits(
+    made: MiniBuckets, draws: WeightedDraws, pilot: Pilot, aim: float, error: float
+) -> tuple[float, float, float]:
+    """Return estimate and limits of log Z, from weighted tries: log U and the logarithm of an interval for E W.
+
+    The interval holds after any number of tries. It leaves out the error of the model's own log-density.
+
+    Parameters
+    ----------
+    aim : float
+        Relative half-width of the interval for Z that the bets are for.
+    """
+    y = np.zeros(draws.tries)  # in the order of the tries: a bet may depend on earlier ones only
+    y[draws.numbers] = draws.weights
+    before = _PRIOR * np.array([1.0, pilot.mean, pilot.square])
+    found = weighted_interval(y, np.ones(draws.tries), aim * pilot.mean, error, before)
+    middle, low, high = (made.log_bound + (math.log(p) if p > 0 else -math.inf) for p in found)
+    return middle, low - made.distortion, high + made.distortion

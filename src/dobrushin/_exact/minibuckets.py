@@ -17,17 +17,20 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse import csgraph
 
 from dobrushin._kernels import weights as loops
 from dobrushin._models.factors import FactorTables
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.call import checked
+from dobrushin._shared.call import checked, current_deadline
 
 UNIT = 2.0**-53
-# Seconds per entry and table: to add a table, and to sum a product out (benchmarks/strong.py).
-SECONDS_PER_ENTRY = 2e-8
-# Rounds of matching by beliefs, the first step, and the factor by which a step that raises the bound is cut.
-_ROUNDS, _STEP, _CUT = 2, 0.5, 0.4
+# Seconds of a round of matching per entry of all mini-buckets, and per bucket (benchmarks/strong.py).
+SECONDS_PER_ENTRY, _SECONDS_PER_BUCKET = 1e-7, 1e-4
+# Rounds of matching by beliefs; the first step and the smallest, by which factor steps grow, and by which they are cut
+# where they raise the bound; and the least that a round has to gain.
+_ROUNDS, _STEP, _LEAST_STEP, _GROWTH, _CUT, _LITTLE = 30, 0.5, 0.04, 1.1, 0.4, 0.05
 # A bucket is tightened if its scope has at most this number of bits more than a mini-bucket.
 _MORE_BITS = 4.0
 # Products of exponentials in a bucket stay in range if logarithms span at most this.
@@ -81,6 +84,11 @@ class Layout(NamedTuple):
         return float(sum(self.length((*g.scope, b.variable)) for b in self.buckets for g in b.groups))
 
     @property
+    def pass_seconds(self) -> float:
+        """Return the seconds of a round of matching: sending all messages and beliefs once."""
+        return SECONDS_PER_ENTRY * self.entries + _SECONDS_PER_BUCKET * len(self.buckets)
+
+    @property
     def bytes(self) -> float:
         """Return the bytes of all messages."""
         return 8.0 * sum(self.length(g.scope) for b in self.buckets for g in b.groups)
@@ -122,16 +130,16 @@ class _Search:
         for number, members in enumerate(self.scopes):
             for v in members:
                 self.tables_of[v].add(number)
-        self.left = set(range(form.n_variables))
-        self.cost = {v: self._cost(v) for v in self.left}
+        self.place = _sweep(form)
+        self.cost = {v: self._cost(v) for v in range(form.n_variables)}
         self.buckets: list[Bucket] = []
 
     def _bits(self, scope: set[int] | frozenset[int]) -> float:
         return float(sum(self.bits_of[v] for v in scope))
 
     def best(self) -> int:
-        """Return the variable to eliminate next."""
-        return min(self.cost, key=lambda v: (self.cost[v], v))
+        """Return the variable to eliminate next; of equal ones that which comes first in a sweep through the model."""
+        return min(self.cost, key=lambda v: (self.cost[v], self.place[v]))
 
     def _split(self, v: int) -> list[tuple[set[int], list[int]]]:
         """Group the tables of a variable, large ones first, each with the first group that has room for it."""
@@ -168,10 +176,19 @@ class _Search:
         for group in groups:
             group.weight = 1.0 / len(groups)
         self.buckets.append(Bucket(v, groups))
-        self.left.discard(v)
         del self.cost[v]
         for u in changed:
             self.cost[u] = self._cost(u)
+
+
+def _sweep(form: FactorTables) -> list[int]:
+    """Return the place of each variable in a sweep through the model, from end to end."""
+    start, neighbor = form.adjacency
+    n = form.n_variables
+    graph = sparse.csr_matrix((np.ones(len(neighbor), dtype=np.int8), neighbor, start), shape=(n, n))
+    place = np.empty(n, dtype=np.int64)
+    place[csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True)] = np.arange(n)
+    return place.tolist()
 
 
 def _tree(bucket: Bucket) -> list[tuple[int, int, frozenset[int]]]:
@@ -382,6 +399,27 @@ class MiniBuckets:
                 loops.tighten(self._lengths(union), states, strides, start, powers, inverses, r, out)
                 np.minimum(message, np.log(out) + tops[r], out=message)
 
+    def begin(self) -> None:
+        """Send messages with shifts that match moments, and tighten them."""
+        self.forward(match=True)
+        if not self.layout.is_exact:
+            self.forward(tight=True)
+
+    def improve(self, rounds: int = _ROUNDS) -> None:
+        """Match beliefs, until two rounds in a row gain little or expected work leaves no time for another."""
+        step, slow, seconds = _STEP, 2 * self.layout.is_exact, self.layout.pass_seconds
+        for _ in range(rounds):
+            if slow == 2 or step < _LEAST_STEP or current_deadline().work_left < seconds:
+                return
+            current_deadline().charge(seconds, "matching mini-buckets")
+            best, known = self.log_bound, (self.tables, self.tops, self.shifts)
+            self.shifts = self.backward(step)
+            self.forward(tight=True)
+            slow = slow + 1 if best - self.log_bound < _LITTLE else 0
+            step *= _GROWTH
+            if self.log_bound >= best:
+                self.log_bound, (self.tables, self.tops, self.shifts), step = best, known, _CUT * step
+
     def backward(self, step: float) -> dict[tuple[int, int], NDArray[np.float64]]:
         """Return shifts moved towards equal beliefs of linked groups on what they share.
 
@@ -418,22 +456,10 @@ class MiniBuckets:
 
 
 def make_minibuckets(form: FactorTables, layout: Layout, rounds: int = _ROUNDS) -> MiniBuckets:
-    """Send the messages of a layout, with matched shifts, and tighten them; raise `NoState` if no state is allowed."""
+    """Send the messages of a layout, with shifts that lower the bound; raise `NoState` if no state is allowed."""
     made = MiniBuckets(form, layout)
-    best = made.forward(match=True)
-    if layout.is_exact:
-        return made
-    step = _STEP
-    for _ in range(rounds):
-        known = made.shifts
-        made.shifts = made.backward(step)
-        bound = made.forward()
-        if bound < best:
-            best = bound
-        else:
-            made.shifts, step = known, _CUT * step
-            made.forward()
-    made.forward(tight=True)
+    made.begin()
+    made.improve(rounds)
     return made
 
 

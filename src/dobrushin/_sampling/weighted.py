@@ -30,6 +30,8 @@ _SECONDS_PER_STEP, _SECONDS_PER_READ = 5e-8, 4e-8
 _BATCH_SECONDS = 0.1
 # Words of 16 bits that hold the logarithm of a weight.
 _WORDS = 4
+# Tries of one run of exact draws.
+_MOST_TRIES = 2**20
 # One step, which makes a whole try.
 _ONE_STEP = Scan(np.zeros(1, dtype=np.int64))
 
@@ -178,6 +180,8 @@ class WeightedDraws(NamedTuple):
     ----------
     tries : int
         Number of all tries.
+    numbers : array
+        Which of them have these weights.
     weights : array
     states : array of shape (kept tries, asked variables)
         Digits.
@@ -186,6 +190,7 @@ class WeightedDraws(NamedTuple):
     """
 
     tries: int
+    numbers: NDArray[np.int64]
     weights: NDArray[np.float64]
     states: NDArray[np.int16]
     trouble: Trouble | None
@@ -201,5 +206,44 @@ def draw_weighted(
     outcome = run_batches(job, numbers, call_seed or sequence, running, "drawing weights")
     words = outcome.states(job)[0]
     logs = np.ascontiguousarray(words[:_WORDS].T).view(np.float64)[:, 0]
-    kept = logs > -math.inf
-    return WeightedDraws(outcome.chains, np.exp(logs[kept]), words[_WORDS:, kept].T, outcome.trouble)
+    kept = np.flatnonzero(logs > -math.inf)
+    return WeightedDraws(outcome.chains, kept, np.exp(logs[kept]), words[_WORDS:, kept].T, outcome.trouble)
+
+
+class ExactDraws(NamedTuple):
+    """Exact, independent draws by tries.
+
+    Attributes
+    ----------
+    states : array of shape (draws, asked variables)
+        Digits; fewer draws than were asked for where something (`trouble`) ended them early.
+    tries : int
+    error : float
+        Bound on the probability that rounding touches any of the tries.
+    trouble : KeyboardInterrupt, Lost, TimeUp or None
+    """
+
+    states: NDArray[np.int16]
+    tries: int
+    error: float
+    trouble: Trouble | None
+
+
+def draw_exactly(
+    made: MiniBuckets, asked: NDArray[np.int64], draws: int, sequence: np.random.SeedSequence, running: Running = PLAIN
+) -> ExactDraws:
+    """Draw from the joint law of some variables: the first completed tries, which are independent of each other.
+
+    The rate of completed tries is Z / U. The logarithm of a state's probability is off by at most twice
+    ``made.distortion``, besides the error of the tries.
+    """
+    runner = Tries.make(made, asked, 0.0)
+    kept: list[NDArray[np.int16]] = []
+    found, tries, trouble = 0, 0, None
+    while found < draws and trouble is None:
+        missing = (draws - found) * max(1.0, tries / (found + 1)) + 1.0
+        numbers = range(tries, tries + min(_MOST_TRIES, max(draws, int(1.2 * missing))))
+        block = draw_weighted(runner, numbers, sequence, running)
+        kept.append(block.states)
+        found, tries, trouble = found + len(block.states), tries + block.tries, block.trouble
+    return ExactDraws(np.concatenate(kept)[:draws], tries, float(runner.error[0]) * tries, trouble)
