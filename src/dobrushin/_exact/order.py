@@ -29,7 +29,7 @@ _MAX_WORK_OF_RUN = 2**29
 # An order with more entries than this is improved piece by piece, in stages of four times the work of the one before:
 # at most this share of the entries that are left, and at most `_LAST_STAGE` units (a second).
 _IMPROVED_FROM, _FIRST_STAGE, _SHARE_OF_STAGE, _LAST_STAGE = 2.0**22, 2**20, 0.15, 2**28
-# The search goes on while the entries are within this factor of the largest number that may be summed.
+# Orders with more entries than this multiple of the largest number that may be summed are not improved.
 _HOPE = 2.0**12
 # Searches for the order of a region: seeds, and the share of the entries that they may take.
 _SEEDS_OF_REGION, _SHARE_OF_REGION = 16, 0.05
@@ -129,7 +129,8 @@ def _best_run(arguments: tuple[Any, ...], rank: Ints, sweep: Ints, most: float, 
     rules = (FILL, CLIQUE, WEIGHTED_FILL) if weights.min() < weights.max() else (FILL, CLIQUE)
     runs = itertools.chain([(GIVEN, 0)], ((rule, seed) for seed in range(1, _ROUNDS + 1) for rule in rules))
     for rule, seed in runs:
-        if seed > 1 and work > _SHARE * entries:
+        # Where even the best is far too large, more tries are not worth their time.
+        if seed > 1 and (work > _SHARE * entries or entries > _HOPE * most):
             break
         order, total, _, used = working.wait_for(
             _make_order, arguments, rule, rank, seed, min(entries, 2.0**200), _MAX_WORK_OF_RUN
@@ -137,14 +138,12 @@ def _best_run(arguments: tuple[Any, ...], rank: Ints, sweep: Ints, most: float, 
         work += used + _RUN
         if total < entries:
             best, entries = order, total
-    if _IMPROVED_FROM < entries < math.inf:
-        return _improved(arguments, best, entries, most, working)
+    if _IMPROVED_FROM < entries <= _HOPE * most:
+        return _improved(arguments, best, entries, working)
     return best, entries
 
 
-def _improved(
-    arguments: tuple[Any, ...], best: Ints, entries: float, most: float, working: Working
-) -> tuple[Ints, float]:
+def _improved(arguments: tuple[Any, ...], best: Ints, entries: float, working: Working) -> tuple[Ints, float]:
     """Return the better of two searches after each stage, which do not depend on the number of threads."""
     start, indices, _, sizes = arguments
     work = _FIRST_STAGE
@@ -153,8 +152,6 @@ def _improved(
         for order, total in working.wait_for_all(reorder, chains):
             if total < entries:
                 best, entries = order, total
-        if entries > _HOPE * most:
-            break
         work *= 4
     return best, entries
 
