@@ -1,9 +1,4 @@
-"""Dobrushin variation: a certified bound on the bias of a scan, before sampling. [trusted]
-
-A value that k additions and multiplications of non-negative numbers lead to has a relative error of at most
-k u / (1 - k u), with u = 2^-53 the unit roundoff; for k u < 1/4 a factor 1 + 2 k u, itself rounded, makes it an
-upper bound.
-"""
+"""Dobrushin variation: a certified bound on the bias of a scan, before sampling. [trusted]"""
 
 from __future__ import annotations
 
@@ -22,32 +17,13 @@ from dobrushin._models.near import Numbering
 from dobrushin._models.sources import read_source
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import UNIT, Array, Floats, Ints, distinct, frozen, prefix_sums
+from dobrushin._shared.arrays import Array, Floats, Ints, distinct, frozen, inflation, prefix_sums, weighted_sum
 from dobrushin._shared.call import public, warn
 from dobrushin._shared.compile import in_pieces
 from dobrushin._shared.text import card, rounded_up
-from dobrushin.errors import ArgumentError, BudgetError, VacuousBoundWarning
+from dobrushin.errors import ArgumentError, VacuousBoundWarning
 
-# Stands for positive bounds too small to be told from 0: products of such numbers do not lose relative precision.
-FLOOR = 2.0**-1000
 _WHAT = "bounding the bias"
-
-
-def inflation(operations: int) -> float:
-    """Return the factor that turns the result of `operations` roundings into an upper bound."""
-    # Four more pay for the roundings of the factor itself and of its use.
-    k = operations + 4
-    if k * UNIT >= 0.25:
-        raise BudgetError("A certificate of this scan", k, 0.25 / UNIT, "roundings", "Split the scan.")
-    return 1.0 + 2.0 * k * UNIT
-
-
-def weighted_sum(weights: Floats, bounds: Floats, operations: int) -> float:
-    """Bound the weighted sum of bounds that carry the rounding of `operations` operations from above."""
-    terms = len(weights)
-    # Any order of the additions has this error bound. Products below the normal range lose up to 2^-1075 each.
-    total = float(weights @ bounds) + terms * 2.0**-1074
-    return total * inflation(operations + 2 * terms)
 
 
 @dataclass(frozen=True)

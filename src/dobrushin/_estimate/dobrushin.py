@@ -13,14 +13,17 @@ from dobrushin._estimate.method import Curve
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.runs import Bias, StateChains
 from dobrushin._influence.rows import THEOREMS
+from dobrushin._kernels.variation import forward
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import influence_around, radius_around
 from dobrushin._optimize.shortest import FIRST_LOOK, MOST_STEPS, stagnates
 from dobrushin._sampling.kernel import Kernel, update_error
 from dobrushin._scan import Scan
+from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import LateError, current_deadline
-from dobrushin._variation import Problem, Variation, evaluate, touched_by
+from dobrushin._shared.compile import in_pieces
+from dobrushin._variation import Variation, evaluate, touched_by
 
 # Plans with more updates than this are refused.
 _MOST_UPDATES = 1e19
@@ -121,39 +124,51 @@ def _cheapest_greedy(query: Query) -> Scan | None:
         return None
     while True:
         try:
-            search.extend(0.0, length)
-            scan = query.complete(search.order(min(length, search.steps)))
-            left = tolerance - trials.largest_bias(scan)
+            steps, bias = trials.try_length(length)
         except LateError:
             if best is None:
                 raise
-            return best
-        if left > 0 and left**2 > 0 and len(scan) / left**2 < least:
-            best, least = scan, len(scan) / left**2
+            break
+        left = tolerance - bias
+        if left > 0 and left**2 > 0 and steps / left**2 < least:
+            best, least = length, steps / left**2
         if search.steps < length or length / tolerance**2 >= least:
-            return best  # no variable is left to update, or no longer scan can be cheaper
+            break  # no variable is left to update, or no longer scan can be cheaper
         enough = length > FIRST_LOOK + 4 * len(query.objective.positions)
         if best is None and (length >= MOST_STEPS or (enough and stagnates(search.norms))):
             return None
         length += max(1, length // 8)
+    return None if best is None else query.complete(search.order(best))
 
 
 class _Trials:
-    """Biases of the scans of one search, for comparison only; rows are looked up once for many scans."""
+    """Biases of the scans of one search, for comparison only, by the numbers of the search."""
 
     def __init__(self, query: Query, search: BackwardGreedy) -> None:
         self._query, self._search = query, search
-        self._problem: Problem | None = None
+        self._known = 0  # how many rows of the search the arrays below hold
+        self._rows: tuple[NDArray[np.float64], ...] = ()
+        self._start = np.empty(0)
 
-    def largest_bias(self, scan: Scan) -> float:
-        query, search = self._query, self._search
-        current_deadline().charge(len(scan) * _SECONDS_PER_STEP, f"the bias of {len(scan)} steps")
-        known = search.ids[: search.size][search.has_row[: search.size]]
-        if self._problem is None or len(self._problem.updated) < len(known):
-            self._problem = touched_by(query.space.rows, query.complete(known), query.space.initial, 0.0)
-        b = self._problem.start_values()
-        self._problem.advance(scan, b)
-        return largest_bias(query, self._problem.at(b, query.objective.positions))
+    def try_length(self, length: int) -> tuple[int, float]:
+        """Return the number of steps, and the largest bias, of the scan that ends with `length` steps of the search.
+
+        As in `Query.complete`, targets that the search does not update are updated once, at the beginning.
+        """
+        search = self._search
+        order, size = search.last(length), search.size
+        targets = np.arange(len(self._query.positions))  # the search meets the targets first, in this order
+        order = np.concatenate([np.setdiff1d(targets, order), order])
+        steps = len(order)
+        current_deadline().charge(steps * _SECONDS_PER_STEP, f"the bias of {steps} steps")
+        if (known := np.count_nonzero(search.has_row)) > self._known:
+            self._known = known
+            self._rows = tuple(frozen(part) for part in (*search.rows(), np.zeros(size)))
+            initial = np.asarray(self._query.space.initial)
+            self._start = np.full(size, float(initial)) if initial.ndim == 0 else initial[search.ids[:size]]
+        b = self._start.copy()
+        in_pieces(forward, steps, steps, frozen(order), 0, *self._rows, b)
+        return steps, largest_bias(self._query, b[targets])
 
 
 def _cheapest_sweeps(query: Query) -> Scan | None:

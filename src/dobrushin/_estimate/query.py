@@ -139,7 +139,11 @@ class Query:
 
     def biases(self, bounds: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         """Bound the bias of each row of each question, from bounds on the variables of the objective."""
-        return [question.biases(bounds[self.columns(question)]) for question in self.questions]
+        return [question.biases(bounds[own]) for question, own in zip(self.questions, self._columns, strict=True)]
+
+    @cached_property
+    def _columns(self) -> list[NDArray[np.int64]]:
+        return [self.columns(question) for question in self.questions]
 
     def complete(self, order: NDArray[np.int64]) -> Scan:
         """Return the scan of an order; target variables missing from the order are updated once, at the beginning."""

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.targets import Joint, Statistic
+from dobrushin._shared.arrays import weighted_sum
 from dobrushin._shared.intervals import FINAL, SEQUENTIAL, BernsteinMean, hoeffding, lower_end, upper_end
-from dobrushin._variation import weighted_sum
 
 
 class Shortfall(StrEnum):

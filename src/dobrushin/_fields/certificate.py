@@ -35,7 +35,7 @@ from dobrushin._models.near import Numbering
 from dobrushin._optimize import ScanResult, greedy_scan, optimize_scan, shortest_scan
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import UNIT, frozen
+from dobrushin._shared.arrays import UNIT, frozen, inflation, weighted_sum
 from dobrushin._shared.call import version_for
 from dobrushin._shared.compile import in_pieces
 from dobrushin._variation import (
@@ -43,12 +43,10 @@ from dobrushin._variation import (
     Problem,
     Variation,
     evaluate,
-    inflation,
     read_objective,
     touched_by,
     variation,
     warn_vacuous,
-    weighted_sum,
 )
 from dobrushin.errors import ArgumentError, CertificateError, ToleranceError
 from dobrushin.typing import InfluenceMethod

@@ -33,10 +33,10 @@ from dobrushin._sampling.array_kernel import ArrayKernel, StepList
 from dobrushin._sampling.kernel import IN_CACHE, Batches, FixedStart, Work
 from dobrushin._sampling.sampler import make_runner
 from dobrushin._scan import Scan
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, weighted_sum
 from dobrushin._shared.intervals import PLANNED, trials_needed
 from dobrushin._shared.text import rounded_up
-from dobrushin._variation import Objective, weighted_sum
+from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError, CertificateError
 
 

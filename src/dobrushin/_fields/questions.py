@@ -15,9 +15,8 @@ from dobrushin._estimate.targets import Statistic, Target, TargetReader
 from dobrushin._fields.anchor import Anchor
 from dobrushin._fields.intervals import ClippedMean, EventTally, FieldTally, PlannedMean, QuantileTally, TallyTerms
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import UNIT
+from dobrushin._shared.arrays import UNIT, weighted_sum
 from dobrushin._shared.text import in_full, printable
-from dobrushin._variation import weighted_sum
 from dobrushin.errors import ArgumentError
 
 # -- targets -----------------------------------------------------------------------------------

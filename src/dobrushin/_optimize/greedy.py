@@ -134,6 +134,7 @@ class BackwardGreedy:
         self._begin = np.zeros(room, dtype=np.int64)
         self._end = np.zeros(room, dtype=np.int64)
         self.has_row = np.zeros(room, dtype=np.bool_)
+        self._caps = np.ones(room)
         self._d = np.zeros(room)
         self._heap = np.zeros(room, dtype=np.int64)
         self._place = np.zeros(room, dtype=np.int64)
@@ -169,7 +170,12 @@ class BackwardGreedy:
 
     def order(self, steps: int | None = None) -> Ints:
         """Positions in the model, first step first, of the scan of this length."""
-        return self.ids[self._order[: self.steps if steps is None else steps][::-1]]
+        return self.ids[self._order[: self.steps if steps is None else min(steps, self.steps)][::-1]]
+
+    def last(self, steps: int) -> Ints:
+        """Extend the scan to a length, if it can be, and return its own numbers, first step first."""
+        self.extend(0.0, steps)
+        return self._order[: min(steps, self.steps)][::-1]
 
     def first(self) -> Ints:
         """The scan of one step."""
@@ -205,13 +211,16 @@ class BackwardGreedy:
 
     def matrix(self) -> Any:
         """The rows met so far, in the scan's own numbering."""
+        start, columns, values, _ = self.rows()
+        return sparse.csr_array((values, columns, start.astype(np.int32)), (self.size, self.size))
+
+    def rows(self) -> tuple[Ints, Array, Floats, Floats]:
+        """The rows met so far in the scan's own numbering: where each begins, columns, values, and caps."""
         known = np.flatnonzero(self.has_row[: self.size])
         sizes = np.zeros(self.size, dtype=np.int64)
         sizes[known] = self._end[known] - self._begin[known]
         start, entry = row_entries(self._begin[: self.size], sizes)
-        return sparse.csr_array(
-            (self._values[entry], self._columns[entry], start.astype(np.int32)), (self.size, self.size)
-        )
+        return start.astype(np.int64), self._columns[entry], self._values[entry], self._caps[: self.size]
 
     def weights(self) -> Floats:
         """The objective's weights in the scan's own numbering."""
@@ -236,7 +245,7 @@ class BackwardGreedy:
         size = self.size + len(new)
         if size > len(self.ids):
             room = 2 * size
-            for name in ("ids", "_begin", "_end", "has_row", "_d", "_heap", "_place"):
+            for name in ("ids", "_begin", "_end", "has_row", "_caps", "_d", "_heap", "_place"):
                 setattr(self, name, enlarge(getattr(self, name), room))
         self.ids[self.size : size] = new
         self._number[new] = np.arange(self.size, size)
@@ -259,6 +268,7 @@ class BackwardGreedy:
         self._values[self._entries : total] = rows.values
         self._begin[numbers] = self._entries + rows.start[:-1]
         self._end[numbers] = self._entries + rows.start[1:]
+        self._caps[numbers] = rows.cap
         self.has_row[numbers] = True
         self._entries = total
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin.errors import BudgetError
+
 # Types of arrays.
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -101,3 +103,25 @@ def rounded_product(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[NDA
 
     is_exact = (is_short(a) & is_short(b)) & ((np.abs(product) > 1e-280) | (product == 0) & ((a == 0) | (b == 0)))
     return product, np.where(is_exact, 0.0, np.abs(product) * 2.0**-52 + 2.0**-1074)
+
+
+def inflation(operations: int) -> float:
+    """Return the factor that turns the result of `operations` roundings into an upper bound. [trusted]
+
+    k additions and multiplications of non-negative numbers lead to a value with a relative error of at most
+    k u / (1 - k u), with u = 2^-53 the unit roundoff; for k u < 1/4 a factor 1 + 2 k u, itself rounded, makes the value
+    an upper bound.
+    """
+    # Four more pay for the roundings of the factor itself and of its use.
+    k = operations + 4
+    if k * UNIT >= 0.25:
+        raise BudgetError("A certificate of this scan", k, 0.25 / UNIT, "roundings", "Split the scan.")
+    return 1.0 + 2.0 * k * UNIT
+
+
+def weighted_sum(weights: Floats, bounds: Floats, operations: int) -> float:
+    """Bound the weighted sum of bounds that carry the rounding of `operations` operations from above. [trusted]"""
+    terms = len(weights)
+    # Any order of the additions has this error bound. Products below the normal range lose up to 2^-1075 each.
+    total = float(weights @ bounds) + terms * 2.0**-1074
+    return total * inflation(operations + 2 * terms)

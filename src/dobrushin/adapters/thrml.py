@@ -13,10 +13,11 @@ from dobrushin._influence import row_source
 from dobrushin._models import Model
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import inflation
 from dobrushin._shared.call import public
 from dobrushin._shared.environment import require
 from dobrushin._shared.text import rounded_up
-from dobrushin._variation import inflation, touched_by
+from dobrushin._variation import touched_by
 from dobrushin.adapters.thrml_terms import EnergyTerms, GibbsProgram, read_program, terms_of_ebm
 from dobrushin.errors import ArgumentError, CertificateError
 
