@@ -42,6 +42,10 @@ class Dobrushin(StateChains):
     works_nearby: ClassVar[bool] = True
     reach: ClassVar[int] = 2  # scans update what sums may leave out
     reason: ClassVar[str] = "certified before sampling: Dobrushin's bound reaches the tolerance"
+    # Phrases of `explain` and `curve`, which differ for kinds of variables.
+    start: ClassVar[str] = "whatever its initial state"
+    bounded: ClassVar[str] = "much {} can still depend on the initial state"
+    caution: ClassVar[str] = ""
 
     @classmethod
     def find_scan(cls, query: Query) -> tuple[Scan, float | None]:
@@ -59,9 +63,10 @@ class Dobrushin(StateChains):
             error = np.where(error > 0, np.minimum(error + rounding, 1.0), 0.0)
         certificate = _evaluate(query, scan, error)
         biases = query.biases(certificate.target_bounds)
-        theorems = np.unique(query.space.rows.rows(scan._updates(n)).theorem)
-        names = ", ".join(THEOREMS[k] for k in theorems) or "none needed"
-        words = f"the bias is bounded by the Dobrushin variation of the scan (influence by {names}), rounded upwards"
+        words = (
+            "the bias is bounded by the Dobrushin variation of the scan "
+            f"(influence by {name_theorems(query, scan)}), rounded upwards"
+        )
         bias = Bias(biases, biases, words, certificate)
         left = query.tolerance - bias.largest
         if left <= 0 or len(scan) * cls.most_chains(query, left) > _MOST_UPDATES:
@@ -73,11 +78,11 @@ class Dobrushin(StateChains):
         return [
             f"The answer comes from {estimate.chains:,} independent chains. Each made {estimate.steps:,} updates of "
             "single variables, in an order that was chosen for these targets.",
-            f"Before sampling, Dobrushin's bound limited the bias of a chain after this number of updates, whatever "
-            f"its initial state: the mean of infinitely many such chains is off by at most {estimate.bias_text}. This "
-            "bound is proven: it does not depend on the draws.",
+            "Before sampling, Dobrushin's bound limited the bias of a chain after this number of updates, "
+            f"{cls.start}: the mean of infinitely many such chains is off by at most {estimate.bias_text}. This bound "
+            "is proven: it does not depend on the draws.",
             f"The random error remains. The intervals ({estimate.plan.interval}) were widened by the bias bound, and "
-            f"hold all at once with probability {estimate.confidence_text} or more.",
+            f"hold all at once with probability {estimate.confidence_text} or more.{cls.caution}",
         ]
 
     @classmethod
@@ -89,8 +94,14 @@ class Dobrushin(StateChains):
         weights = estimate.certificate._objective.weights
         about = "the target" if len(weights) == 1 else "a variable of the targets"
         mean = "" if len(weights) == 1 else f" (the average of {len(weights):,})"
-        words = f"Dobrushin's bound on how much {about} can still depend on the initial state{mean}."
+        words = f"Dobrushin's bound on how {cls.bounded.format(about)}{mean}."
         return Curve(steps, values / weights.sum(), f"{words} The bound is proven: it does not depend on draws.")
+
+
+def name_theorems(query: Query, scan: Scan) -> str:
+    """Return the names of the theorems that bound the influence on the variables that a scan updates."""
+    theorems = np.unique(query.space.rows.rows(scan._updates(query.model.n_variables)).theorem)
+    return ", ".join(THEOREMS[k] for k in theorems) or "none needed"
 
 
 def _evaluate(query: Query, scan: Scan, error: NDArray[np.float64] | float = 0.0) -> Variation:
@@ -161,7 +172,7 @@ class _Trials:
         order = np.concatenate([np.setdiff1d(targets, order), order])
         steps = len(order)
         current_deadline().charge(steps * _SECONDS_PER_STEP, f"the bias of {steps} steps")
-        if (known := np.count_nonzero(search.has_row)) > self._known:
+        if (known := int(np.count_nonzero(search.has_row))) > self._known:
             self._known = known
             self._rows = tuple(frozen(part) for part in (*search.rows(), np.zeros(size)))
             initial = np.asarray(self._query.space.initial)

@@ -131,11 +131,13 @@ class Bias(NamedTuple):
 
 
 class ChainMethod(Method):
-    """Chains of one scan; subclasses bound the bias of the chains."""
+    """Chains of one scan, with what is known about their bias."""
 
-    def __init__(self, query: Query, plan: Plan, kernel: Kernel) -> None:
+    reason: ClassVar[str]
+
+    def __init__(self, query: Query, plan: Plan, kernel: Kernel, bias: Bias) -> None:
         super().__init__(query, plan)
-        self.kernel = kernel
+        self.kernel, self.bias = kernel, bias
 
     @property
     def scan(self) -> Scan:
@@ -151,10 +153,6 @@ class ChainMethod(Method):
         counted = any(question.is_counted for question in self.query.questions)
         return self.query.least_chains(aim) if counted else 0
 
-    @abstractmethod
-    def bound_bias(self) -> Bias:
-        """Bound the bias of the chains."""
-
     def begin(self, sequence: np.random.SeedSequence, running: Running) -> ChainRun:
         return ChainRun(self, sequence, running)
 
@@ -167,12 +165,6 @@ class ChainMethod(Method):
 class StateChains(ChainMethod):
     """Chains of states, from arbitrary initial states."""
 
-    reason: ClassVar[str]
-
-    def __init__(self, query: Query, plan: Plan, kernel: Kernel, bias: Bias) -> None:
-        super().__init__(query, plan, kernel)
-        self.bias = bias
-
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method:
         scan, expected = cls.find_scan(query)
@@ -184,9 +176,6 @@ class StateChains(ChainMethod):
         plan = cls.draft(query, cls.reason, largest, scan=scan, chains=chains, kernel=kernel.name, seconds=seconds)
         best = choice.best
         return cls(query, plan, kernel, bias) if best is None or seconds < best.plan.seconds else best
-
-    def bound_bias(self) -> Bias:
-        return self.bias
 
     @classmethod
     def most_chains(cls, query: Query, half_width: float) -> int:
@@ -310,7 +299,7 @@ class ChainRun(Run):
         return replace(self.blocks[0], states=joined, chains=sum(block.chains for block in self.blocks))
 
     def estimate(self) -> Estimate:
-        plan, form, kernel, bias = self.plan, self.query.model._form, self.method.kernel, self.method.bound_bias()
+        plan, form, kernel, bias = self.plan, self.query.model._form, self.method.kernel, self.method.bias
         error = float(kernel.errors_in(self.scan).max(initial=0.0))
         included = "included" if plan.is_certified else "not included"
         several = "s" if plan.intervals > 1 else ""

@@ -1,6 +1,6 @@
 """The kernel of fields, and estimates by its chains, whose bias is bounded beforehand.
 
-[trusted: `FieldChains.propose`, `bound_bias`]
+[trusted: `FieldChains.propose`]
 """
 
 from __future__ import annotations
@@ -13,20 +13,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.dobrushin import cheapest_scan
-from dobrushin._estimate.method import Choice, Curve, Method, Plan
+from dobrushin._estimate.dobrushin import Dobrushin, cheapest_scan, name_theorems
+from dobrushin._estimate.method import Choice, Method, Plan
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Tally
-from dobrushin._estimate.runs import Bias, ChainMethod
+from dobrushin._estimate.runs import Bias
 from dobrushin._fields.anchor import REMEDY, Anchor, find_start, read_start, space_of
-from dobrushin._fields.certificate import Drift, FieldVariation, certify, float_drift, proxy
+from dobrushin._fields.certificate import Drift, certify, float_drift, proxy
 from dobrushin._fields.intervals import FIXED, SHARES, Clip, TallyTerms, make_clip, undecidable_share
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.terms import FieldTerms
-from dobrushin._influence.rows import THEOREMS
 from dobrushin._kernels.field_draws import field_steps
-from dobrushin._models import Model
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region, region_of
 from dobrushin._sampling.array_kernel import ArrayKernel, StepList
@@ -147,28 +144,24 @@ _UNDECIDED = (
 )
 
 
-class FieldChains(ChainMethod):
+class FieldChains(Dobrushin):
     """Chains of one scan from one initial point, with the bias bounded before sampling.
 
     Attributes
     ----------
-    certificate : FieldVariation
-    biases : array
-        Bounds on the bias of each question.
     clips : list of Clip or None
         How means are averaged; None for counted questions.
     """
 
-    name: ClassVar[str] = "dobrushin"
     remedy: ClassVar[str] = REMEDY
     reason: ClassVar[str] = "certified before sampling: Dobrushin's bound in Wasserstein distance reaches the tolerance"
+    start: ClassVar[str] = "from the point at which all chains start"
+    bounded: ClassVar[str] = "far {} can still be from the field, in Wasserstein distance"
+    caution: ClassVar[str] = " No sample variance is relied on where a variable has no bounds."
 
-    def __init__(
-        self, query: Query, plan: Plan, kernel: FieldKernel, certificate: FieldVariation,
-        biases: NDArray[np.float64], clips: list[Clip | None],
-    ) -> None:  # fmt: skip
-        super().__init__(query, plan, kernel)
-        self.certificate, self.biases, self.clips = certificate, biases, clips
+    def __init__(self, query: Query, plan: Plan, kernel: FieldKernel, bias: Bias, clips: list[Clip | None]) -> None:
+        super().__init__(query, plan, kernel, bias)
+        self.clips = clips
 
     @cached_property
     def drift(self) -> Drift:
@@ -179,18 +172,15 @@ class FieldChains(ChainMethod):
     def propose(cls, query: Query, choice: Choice) -> Method:
         if choice.best is not None:
             return choice.best
-        tolerance, anchor, biases = query.tolerance, query.space.anchor, np.empty(0)
-        if (scan := cheapest_scan(query)) is not None:
-            every = Objective(query.positions, np.ones(len(query.positions)), False)
-            certificate = certify(anchor, scan, every)
-            bounds = certificate._problem.at(certificate._bounds, query.positions)
-            biases = np.concatenate(query.biases(bounds))
-        if scan is None or biases.max() >= tolerance:
+        tolerance, anchor = query.tolerance, query.space.anchor
+        scan = cheapest_scan(query)
+        proven = None if scan is None else _bound_bias(query, scan)
+        if scan is None or proven is None or proven.largest >= tolerance:
             raise cls.refuse("no scan of an affordable length brings the bias below the tolerance.")
         if query.proof and not _chain_drift(query, scan).chance < 1.0:
             raise cls.refuse("a proof says how far chains drift from exact ones, which has no bound here.")
-        bias = float(biases.max())
-        clips = [_clip_for(query, certificate, question, tolerance - bias) for question in query.questions]
+        bias = proven.largest
+        clips = [_clip_for(query, proven.certificate, question, tolerance - bias) for question in query.questions]
         undecided = _undecided(query, scan)
         reaches = bias + 0.5 * undecided < tolerance  # else draws are counted all the same
         slacks = [clip.slack for clip in clips if clip is not None]
@@ -205,7 +195,7 @@ class FieldChains(ChainMethod):
             chains=chains, kernel=kernel.name, seconds=seconds, reaches_tolerance=reaches,
         )  # fmt: skip
         plan = replace(plan, stops_early=plan.stops_early and not query.proof)
-        return cls(query, plan, kernel, certificate, biases, clips)
+        return cls(query, plan, kernel, proven, clips)
 
     def needed_updates(self) -> int:
         """Means stop early: with a budget they are drawn until it is spent."""
@@ -216,7 +206,7 @@ class FieldChains(ChainMethod):
 
     def make_tallies(self, aim: float) -> list[Tally]:
         query: Any = self.query
-        errors, biases = query.space.anchor.errors, self.biases.tolist()
+        errors, biases = query.space.anchor.errors, [float(bound[0]) for bound in self.bias.bounds]
         if query.proof:  # states how far whole chains are off
             errors = errors._replace(place=self.drift.each)
             pairs = zip(query.questions, biases, strict=True)
@@ -225,40 +215,18 @@ class FieldChains(ChainMethod):
         common = query.error, aim, errors
         return [question.tally_for(TallyTerms(*common, bias, clip, query.tolerance)) for question, clip, bias in known]
 
-    def bound_bias(self) -> Bias:
-        query = self.query
-        theorems = np.unique(query.space.known.rows(self.scan._updates(query.model.n_variables)).theorem)
-        names = ", ".join(THEOREMS[k] for k in theorems) or "none needed"
-        words = (
-            "the bias is bounded by the Dobrushin variation of the scan in Wasserstein distance (influence by "
-            f"{names}), from one fixed start, rounded upwards"
-        )
-        bounds = [np.array([bias]) for bias in self.biases]
-        # Tallies widen by the bias themselves: that of a quantile is one of its level.
-        return Bias(bounds, [np.zeros(1) for _ in bounds], words, self.certificate)
 
-    @classmethod
-    def explain(cls, estimate: Estimate) -> list[str]:
-        return [
-            f"The answer comes from {estimate.chains:,} independent chains. Each started at the same point and made "
-            f"{estimate.steps:,} updates of single variables, in an order that was chosen for these targets.",
-            "Before anything was drawn, Dobrushin's condition in Wasserstein distance showed how far such a chain can "
-            "be from the field after so many updates: means are off by their bias bound or less, at most "
-            f"{estimate.bias_text}, and so are probabilities and the levels of quantiles. This is proven and does not "
-            "rest on chance.",
-            f"What is left is chance. The intervals ({estimate.plan.interval}) were widened by the bias bound, and "
-            f"hold all at once with probability {estimate.confidence_text} or more. No sample variance is relied on "
-            "where a variable has no bounds.",
-        ]
-
-    @classmethod
-    def curve(cls, estimate: Estimate, model: Model | None) -> Curve | None:
-        del model
-        if estimate.certificate is None:
-            return None
-        steps, values = estimate.certificate.curve()
-        words = "Dobrushin's bound on how far the targets can still be from the field, as a sum of distances."
-        return Curve(steps, values, f"{words} It is proven: no chance is involved.")
+def _bound_bias(query: Query, scan: Scan) -> Bias:
+    """Bound the bias of each question, from the one initial point."""
+    every = Objective(query.positions, np.ones(len(query.positions)), False)
+    certificate = certify(query.space.anchor, scan, every)
+    bounds = query.biases(certificate._problem.at(certificate._bounds, query.positions))
+    words = (
+        "the bias is bounded by the Dobrushin variation of the scan in Wasserstein distance (influence by "
+        f"{name_theorems(query, scan)}), from one fixed start, rounded upwards"
+    )
+    # Tallies widen by the bias themselves: that of a quantile is one of its level.
+    return Bias(bounds, [np.zeros(1) for _ in bounds], words, certificate)
 
 
 def _chain_drift(query: Query, scan: Scan) -> Drift:
@@ -276,7 +244,7 @@ def _undecided(query: Query, scan: Scan) -> float:
     return share if share > _TINY * query.tolerance else 0.0
 
 
-def _clip_for(query: Query, certificate: FieldVariation, question: Any, aim: float) -> Clip | None:
+def _clip_for(query: Query, certificate: Any, question: Any, aim: float) -> Clip | None:
     """Return how a mean is averaged; None for a counted question."""
     if question.is_counted:
         return None
