@@ -132,8 +132,7 @@ class TargetRegion:
             boundaries = list(around.extremes[:2])
         if self.order is None:
             return None
-        tables = [around.fix(digits) for digits in boundaries]
-        return sum_region(tables, self.order, self.group, self.query.model._memory.common)
+        return sum_region(around.fix(boundaries), self.order, self.group, self.query.model._memory.common)
 
     def _allowed(self, border: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return boundary states under which the region has an allowed state."""

@@ -30,11 +30,11 @@ from dobrushin._exact.program import Scope, SumProgram, build
 from dobrushin._kernels.contraction import take_maxima
 from dobrushin._kernels.orders import two_colour
 from dobrushin._models.factors import FactorTables, adjacency
-from dobrushin._models.forms import DivisibleForm, Form
+from dobrushin._models.forms import Form
 from dobrushin._models.memory import Memory, Slot
 from dobrushin._models.near import Numbering
 from dobrushin._shared import device
-from dobrushin._shared.arrays import UNIT, Bools, Floats, Ints, distinct, frozen, is_among, prefix_sums
+from dobrushin._shared.arrays import UNIT, Bools, Floats, Ints, frozen, is_among, prefix_sums
 from dobrushin._shared.call import NO_DEADLINE
 from dobrushin._shared.compile import code_for
 from dobrushin._shared.memory import bytes_text
@@ -249,11 +249,11 @@ class RegionFactors:
         """Positions of the variables outside."""
         return self.numbering.positions[~self.inside]
 
-    def fix(self, digits: Ints) -> FactorTables:
-        """Return the factors over the region alone, with the variables outside in these states; nothing is rounded."""
-        state = np.zeros(len(self.inside), dtype=np.int64)
-        state[~self.inside] = digits
-        return self.factors.cut(self.inside, state)
+    def fix(self, boundaries: Sequence[Ints]) -> list[FactorTables]:
+        """Return the factors over the region, for each joint state of the variables outside; nothing is rounded."""
+        states = np.zeros((len(boundaries), len(self.inside)), dtype=np.int64)
+        states[:, ~self.inside] = boundaries
+        return self.factors.cut(self.inside, states)
 
     @cached_property
     def extremes(self) -> tuple[Ints, Ints, Ints] | None:
@@ -300,13 +300,7 @@ def pair_signs(tables: Floats) -> Ints:
 
 def surroundings(form: Form, inside: Ints) -> RegionFactors:
     """Return the factors that touch the variables at increasing positions; no other factor is read."""
-    if isinstance(form, FactorTables) or not isinstance(form, DivisibleForm):
-        own, factors = form.tables().touching(inside)
-    else:
-        near = distinct(np.concatenate([inside, form.neighbors_at(inside)]), form.n_variables)
-        is_inside = is_among(near, inside)
-        own, factors = form.part(near, is_inside).tables().touching(np.flatnonzero(is_inside))
-        own = near[own]
+    own, factors = form.touching(inside)
     return RegionFactors(Numbering(form.n_variables, own), frozen(is_among(own, inside)), factors)
 
 

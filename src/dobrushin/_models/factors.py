@@ -317,7 +317,7 @@ class FactorTables(ScopedForm):
         return total
 
     def condition(self, fixed: Bools, state: Ints) -> FactorTables:
-        rest = self.cut(~fixed, state)
+        [rest] = self.cut(~fixed, np.where(fixed, state, 0)[None])
         before, after = np.diff(self.scope_start), np.diff(rest.scope_start)
         cut = np.flatnonzero(after < before)
         _, cells = row_entries(rest.table_start[cut], rest.table_start[cut + 1] - rest.table_start[cut])
@@ -330,22 +330,28 @@ class FactorTables(ScopedForm):
         kept = np.flatnonzero((after > 0) | (before == 0))
         return rest._take(np.arange(rest.n_variables), kept).off_by(self.error)  # nothing is added
 
-    def cut(self, free: Bools, state: Ints) -> FactorTables:
-        """Return all factors over the free variables, with the others in these states; nothing is rounded."""
+    def cut(self, free: Bools, states: Ints) -> list[FactorTables]:
+        """Return all factors over the free variables, with the others as in each row of states; nothing is rounded.
+
+        Free variables are in state 0 there.
+        """
         is_free, some = free[self.scope], np.diff(self.scope_start) > 0
         sizes = np.ones(self.n_factors, dtype=np.int64)
         lengths = np.where(is_free, self.sizes[self.scope], 1)
         sizes[some] = np.multiply.reduceat(lengths, self.scope_start[:-1][some]) if some.any() else 1
         start, entries = frozen(prefix_sums(sizes)), np.empty(int(sizes.sum()), dtype=np.int64)
         shape = (self.sizes, self.scope_start, self.scope, self.table_start, frozen(free))
-        code_for(cut_tables, 16 * len(entries))(*shape, np.where(free, 0, state), start, entries)
-        form = FactorTables.__new__(FactorTables)
-        scope = (np.cumsum(free) - 1)[self.scope[is_free]]
-        form._set(self.sizes[free], prefix_sums(is_free)[self.scope_start], scope, start, self.table[entries])
-        return form
+        scope_start = frozen(prefix_sums(is_free)[self.scope_start])
+        rest = frozen(self.sizes[free]), scope_start, frozen((np.cumsum(free) - 1)[self.scope[is_free]]), start
+        forms = []
+        for state in states:
+            code_for(cut_tables, 16 * len(entries))(*shape, state, start, entries)
+            form = FactorTables.__new__(FactorTables)
+            form._set(*rest, self.table[entries])
+            forms.append(form)
+        return forms
 
     def touching(self, inside: Ints) -> tuple[Ints, FactorTables]:
-        """Return the factors of some variables, by numbers of variables and of entries; and their variables."""
         chosen = np.unique(self._factors_at(inside)[1])
         chosen = chosen[np.lexsort((np.diff(self.table_start)[chosen], np.diff(self.scope_start)[chosen]))]
         own = distinct(np.concatenate([inside, self._scopes_of(chosen)[1]]), self.n_variables)

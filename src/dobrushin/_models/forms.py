@@ -144,6 +144,10 @@ class Form(Variables, ABC):
     def tables(self) -> FactorTables:
         """Widen the distribution to tables of factors; `BudgetError` if a table would be too large."""
 
+    def touching(self, inside: Ints) -> tuple[Ints, FactorTables]:
+        """Return the factors of some variables as tables, by arity and size; and the positions of their variables."""
+        return self.tables().touching(inside)
+
     @property
     def has_tables(self) -> bool:
         """Whether no table is too large to be written out."""

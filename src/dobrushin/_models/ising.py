@@ -28,7 +28,7 @@ from dobrushin._models.forms import (
 )
 from dobrushin._models.model import Model
 from dobrushin._models.spins import SpinForm, SpinTerms
-from dobrushin._shared.arrays import Array, Bools, Floats, Ints
+from dobrushin._shared.arrays import Array, Bools, Floats, Ints, distinct, is_among
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 
@@ -178,6 +178,30 @@ class CoupledForm(DivisibleForm):
         upper = first < matrix.indices
         return first[upper], matrix.indices[upper], matrix.data[upper]
 
+    def _pairs_at(self, inside: Ints) -> tuple[Ints, Floats]:
+        """Return the ends of the pairs that touch some variables, as `pairs` has them, and the couplings."""
+        start, entry = self._entries_at(inside)
+        owner, other = np.repeat(inside, np.diff(start)), self.couplings.indices[entry]
+        once = (owner < other) | ~is_among(other, inside)
+        first, second = np.minimum(owner, other)[once], np.maximum(owner, other)[once]
+        order = np.lexsort((second, first))
+        return np.stack([first[order], second[order]], axis=1), self.couplings.data[entry[once][order]]
+
+    @abstractmethod
+    def _blocks(self, positions: Ints, ends: Ints, strengths: Floats) -> list[tuple[Ints, Floats]]:
+        """Return blocks of tables, of one size each, of some variables and of some pairs: scopes and log-tables."""
+
+    def tables(self) -> FactorTables:
+        i, j, strengths = self.pairs()
+        blocks = self._blocks(np.arange(self.n_variables), np.stack([i, j], axis=1), strengths)
+        return FactorTables.from_blocks(self.cardinalities, blocks).off_by(self.error)
+
+    def touching(self, inside: Ints) -> tuple[Ints, FactorTables]:
+        ends, strengths = self._pairs_at(inside)
+        own = distinct(np.concatenate([inside, ends.ravel()]), self.n_variables)
+        blocks = [(np.searchsorted(own, scopes), tables) for scopes, tables in self._blocks(inside, ends, strengths)]
+        return own, FactorTables.from_blocks(self.cardinalities[own], blocks)
+
     @abstractmethod
     def _replace(self, couplings: Any, kept: Ints) -> Form:
         """Return the form of some variables, with these couplings and their own potentials."""
@@ -216,11 +240,9 @@ class SpinPairs(CoupledForm, SpinForm):
         scope = np.stack([i, j], axis=1).astype(np.int64).ravel()
         return SpinTerms(2 * np.arange(len(strengths) + 1), scope, strengths, self.fields).off_by(self.error)
 
-    def tables(self) -> FactorTables:
-        i, j, strengths = self.pairs()
-        tables = np.stack([strengths, -strengths, -strengths, strengths], axis=1)
-        blocks = [self.field_tables(), (np.stack([i, j], axis=1), tables)]
-        return FactorTables.from_blocks(self.cardinalities, blocks).off_by(self.error)
+    def _blocks(self, positions: Ints, ends: Ints, strengths: Floats) -> list[tuple[Ints, Floats]]:
+        pairs = ends, np.stack([strengths, -strengths, -strengths, strengths], axis=1)
+        return [self.field_tables(positions), pairs]
 
     def log_density(self, states: Ints) -> Floats:
         x = states.astype(np.float64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -203,21 +203,27 @@ class GridPairs(LazyPairs):
 
     def matrix(self) -> Any:
         """Return all couplings, as a symmetric matrix."""
-        site, other, edges = self._sides(np.arange(self.n_variables), ((0, 1), (1, 0)))
-        return symmetric(site, other, check.finite(self._couplings(edges), "couplings"), self.n_variables)
+        site = np.arange(self.n_variables, dtype=np.int32).reshape(self.shape)
+        firsts, seconds = [], []
+        for axis in (1, 0):  # to the right, row by row; then downwards
+            kept = (slice(None),) * axis + (slice(self.shape[axis] - (not self._wraps[axis])),)
+            firsts.append(site[kept].ravel())
+            seconds.append(np.roll(site, -1, axis)[kept].ravel())
+        values = check.finite(self._couplings(np.arange(self.n_edges)), "couplings")
+        return symmetric(np.concatenate(firsts), np.concatenate(seconds), values, self.n_variables)
 
     def __str__(self) -> str:
         kind = "spins" if self.spins else f"{self.sizes} states"
         return f"{self.shape[0]} x {self.shape[1]} grid, {kind}"
 
-    def _sides(self, positions: Ints, directions: Sequence[tuple[int, int]] = _DIRECTIONS) -> tuple[Ints, ...]:
+    def _sides(self, positions: Ints) -> tuple[Ints, ...]:
         """For each edge at some variables: the variable's index, the other end and the edge's number."""
         rows, cols = self.shape
         r, c = np.divmod(positions, cols)
         parts = []
         # Edges are numbered as in `Ising.grid`: to the right, row by row; then downwards, row by row.
         width = self._across // rows
-        for dr, dc in directions:
+        for dr, dc in _DIRECTIONS:
             nr, nc = (r + dr) % rows, (c + dc) % cols
             exists = np.ones(len(r), dtype=np.bool_)
             if not self._wraps[0 if dr else 1]:

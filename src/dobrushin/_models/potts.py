@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dobrushin._models.couplings import read_pairs, restrict_couplings
-from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import (
     FLOAT,
     WHOLE,
@@ -186,15 +185,12 @@ class LabelPairs(CoupledForm):
     def favourites(self, positions: Ints) -> Ints:
         return self.unaries[positions].argmax(axis=1)
 
-    def tables(self) -> FactorTables:
-        needed = 8.0 * self.couplings.nnz * self.states**2  # two copies at a time, of each edge once
+    def _blocks(self, positions: Ints, ends: Ints, strengths: Floats) -> list[tuple[Ints, Floats]]:
+        needed = 16.0 * len(strengths) * self.states**2  # two copies at a time
         if needed > _NEGLIGIBLE_BYTES:
             require_memory("A table for each pair", needed, _MANY_STATES)
-        i, j, strengths = self.pairs()
-        blocks = [(np.stack([i, j], axis=1), strengths[:, None] * np.eye(self.states).ravel())]
-        if self.given_unaries is not None:
-            blocks.insert(0, (np.arange(self.n_variables)[:, None], self.given_unaries))
-        return FactorTables.from_blocks(self.cardinalities, blocks).off_by(self.error)
+        pairs = ends, strengths[:, None] * np.eye(self.states).ravel()
+        return [pairs] if self.given_unaries is None else [(positions[:, None], self.given_unaries[positions]), pairs]
 
     def log_density(self, states: Ints) -> Floats:
         total = np.zeros(len(states))

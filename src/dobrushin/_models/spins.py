@@ -112,9 +112,9 @@ class SpinForm(Form):
     def favourites(self, positions: Ints) -> Ints:
         return (self.fields[positions] >= 0).astype(np.int64)
 
-    def field_tables(self) -> tuple[Ints, Floats]:
-        """Scopes and tables of the fields that are not 0, as a block of factors."""
-        biased = np.flatnonzero(self.fields)
+    def field_tables(self, positions: Ints) -> tuple[Ints, Floats]:
+        """Scopes and tables of the fields of some variables that are not 0, as a block of factors."""
+        biased = positions[self.fields[positions] != 0]
         return biased[:, None], np.stack([-self.fields[biased], self.fields[biased]], axis=1)
 
 
@@ -164,7 +164,7 @@ class SpinTerms(ScopedForm, SpinForm):
         if not self.has_tables:
             need, limit = 2.0**self.order, 2.0**TABLE_ORDER
             raise BudgetError("The table of a term", need, limit, "entries", "Keep the model a SpinMRF.")
-        blocks = [self.field_tables()]
+        blocks = [self.field_tables(np.arange(self.n_variables))]
         arity = np.diff(self.scope_start)
         for order in np.unique(arity):
             which = np.flatnonzero(arity == order)
