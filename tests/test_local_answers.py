@@ -436,7 +436,7 @@ def test_impossible_evidence_is_said():
 
 
 def test_auto_takes_sums_where_they_cost_no_more():
-    grid = db.Ising.grid(1000, 1000, couplings=0.2)
+    grid = db.Ising.grid(1000, 1000, couplings=0.2, fields=0.01)
     assert db.plan(grid, [500_500], tolerance=1e-4).method == "local"
     plan = db.plan(grid, [500_500])
     assert (plan.method, plan.is_certain, plan.scan) == ("local", True, None)
@@ -447,7 +447,7 @@ def test_auto_takes_sums_where_they_cost_no_more():
 
 
 def test_a_plan_that_was_too_hopeful_gives_way_to_its_rival(monkeypatch):
-    grid = db.Ising.grid(100, 100, couplings=0.2)
+    grid = db.Ising.grid(100, 100, couplings=0.2, fields=0.01)
 
     def look(self, cells):
         del cells
@@ -500,7 +500,7 @@ def test_auto_asks_nobody_else_once_a_certain_answer_costs_less(monkeypatch):
     """Sums near the targets of a wide model, and a junction tree of a small one, are taken before others are asked."""
     rng = np.random.default_rng(0)
     wide = db.Ising.grid(30, 30, couplings=rng.uniform(0, 0.25, 2 * 30 * 29))
-    cold = db.Ising.grid(8, 8, couplings=0.6)
+    cold = db.Ising.grid(8, 8, couplings=0.6, fields=0.01)
     asked = []
     for method in (Dobrushin, Local, Exact):
 
