@@ -35,6 +35,8 @@ def test_words_are_those_of_the_registries(words, known):
         ("estimate", "method", "EstimateMethod"),
         ("plan", "method", "EstimateMethod"),
         ("estimate_many", "method", "EstimateMethod"),
+        ("log_partition", "method", "PartitionMethod"),
+        ("log_evidence", "method", "PartitionMethod"),
         ("influence", "method", "InfluenceMethod"),
         ("sample", "kernel", "KernelName"),
         ("shortest_scan", "criterion", "Criterion"),

@@ -39,7 +39,7 @@ def every_second(chain):
 @pytest.mark.parametrize("strength", [0.1, 1.0, 5.0])
 def test_the_chain_rule_holds_against_enumeration(family, zeros, strength, monkeypatch):
     """Cuts of small models are made up, since sums over all states would do."""
-    monkeypatch.setattr(partition._Chain, "_cut", lambda chain: chain._left(every_second(chain)))
+    monkeypatch.setattr(partition._Chain, "cut", lambda chain: chain._left(every_second(chain)))
     for seed in range(4):
         rng = np.random.default_rng(seed)
         model = random_model(rng, family, n=7, zeros=zeros, strength=strength, labels=seed % 2 == 1)
@@ -57,6 +57,49 @@ def test_the_chain_rule_holds_against_enumeration(family, zeros, strength, monke
         assert found.lower - slack <= expected <= found.upper + slack
         exact = db.log_evidence(model, evidence)
         assert exact.lower - slack <= expected <= exact.upper + slack
+
+
+@pytest.mark.parametrize(("family", "zeros"), CASES)
+def test_weights_hold_against_enumeration(family, zeros, monkeypatch):
+    """Mini-buckets of two or three bits split most buckets."""
+    monkeypatch.setattr(partition, "_BITS", 2.6)
+    missed = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        model = random_model(rng, family, n=7, zeros=zeros, strength=0.6)
+        evidence = possible_evidence(model, rng, 1)
+        for given in (evidence, {}):
+            found = db.log_partition(model, evidence=given, method="weights", tolerance=0.1, seed=seed)
+            missed += not found.lower - 1e-12 <= log_sum(model, given) <= found.upper + 1e-12
+            assert found.error <= 0.1
+        found = db.log_evidence(model, evidence, method="weights", tolerance=0.2, seed=seed)
+        missed += not found.lower <= log_sum(model, evidence) - log_sum(model, {}) <= found.upper
+    assert missed <= 2  # of 18, with probability 0.99 each
+
+
+def test_a_bound_that_is_too_small_is_caught(monkeypatch):
+    """Negative control: log U less by 0.3 moves the interval away from the truth."""
+    monkeypatch.setattr(partition, "_BITS", 2.6)
+    honest = partition.log_partition_limits
+
+    def too_small(made, *arguments):
+        return tuple(end - 0.3 for end in honest(made, *arguments))
+
+    monkeypatch.setattr(partition, "log_partition_limits", too_small)
+    model = random_model(np.random.default_rng(3), "ising", n=7, strength=0.6)
+    found = db.log_partition(model, method="weights", tolerance=0.1, seed=1)
+    assert found.upper < log_sum(model, {})
+
+
+def test_wide_glasses_are_weighed():
+    """Where the first factor of the chain rule is not certain, "auto" takes weights."""
+    rng = np.random.default_rng(0)
+    edges = [(i, j) for i in range(900) for j in (i + 1, i + 30) if j < 900 and (j == i + 30 or j % 30)]
+    glass = db.Ising({edge: float(rng.choice([-0.5, 0.5])) for edge in edges}, rng.normal(size=900) * 0.3)
+    found = db.log_partition(glass, tolerance=0.3, seed=1)
+    assert found.method == "weights"
+    assert found.confidence == 0.99
+    assert found.error <= 0.3
 
 
 def test_wide_intervals_hold_and_narrow_ones_do_not(monkeypatch):
@@ -82,7 +125,7 @@ def test_wide_intervals_hold_and_narrow_ones_do_not(monkeypatch):
 
 def test_probabilities_that_are_too_high_are_caught(monkeypatch):
     """Negative control: factors that are 1 % too large give an interval without the truth."""
-    monkeypatch.setattr(partition._Chain, "_cut", lambda chain: chain._left(every_second(chain)))
+    monkeypatch.setattr(partition._Chain, "cut", lambda chain: chain._left(every_second(chain)))
     honest = partition._Chain._factor
 
     def too_high(*arguments):

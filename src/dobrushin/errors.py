@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dobrushin._estimate import Estimate, Plan
+    from dobrushin._exact.sums import LogPartition
 
 
 class _Told:
@@ -159,11 +160,11 @@ class CertificateError(_WithResult, RuntimeError):
         Why each method that was tried has none.
     remedy : str
         What may help.
-    result : Estimate or None
-        The partial result of an estimate: valid intervals, some of them wider than the tolerance, at worst vacuous.
+    result : Estimate, LogPartition or None
+        The partial result: valid intervals, some of them wider than the tolerance, at worst vacuous.
     """
 
-    def __init__(self, reasons: dict[str, str], remedy: str, *, result: Estimate | None = None) -> None:
+    def __init__(self, reasons: dict[str, str], remedy: str, *, result: Estimate | LogPartition | None = None) -> None:
         self.reasons, self.remedy = reasons, remedy
         tried = " ".join(f"{method}: {reason}" for method, reason in reasons.items())
         is_useful = result is not None and not result.says_nothing

@@ -44,6 +44,7 @@ __all__ = [
     "LearningRate",
     "MemoryLimit",
     "ModelLike",
+    "PartitionMethod",
     "Path",
     "ScanLike",
     "Seed",
@@ -75,6 +76,7 @@ DrawMethod = Literal["auto", "scan", "clusters"]
 EstimateMethod = Literal[
     "auto", "exact", "local", "dobrushin", "parts", "symmetry", "clusters", "coalescence", "weights", "uncertified"
 ]
+PartitionMethod = Literal["auto", "exact", "chain", "weights"]
 InfluenceMethod = Literal["best", "paper", "exact"]
 # The last is that of fields.
 KernelName = Literal["bits", "counts", "table", "dense", "field", "potts", "conditional", "factors", "density"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,41 +13,48 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.choice import choose_for_call
 from dobrushin._estimate.estimator import answer_query
 from dobrushin._estimate.query import Settings, read_evidence, read_settings
+from dobrushin._estimate.weights import log_partition_limits, run_pilot
 from dobrushin._exact.arithmetic import UNIT, Working
+from dobrushin._exact.minibuckets import NoState, lay_out, make_minibuckets
 from dobrushin._exact.order import find_order
-from dobrushin._exact.sums import LogPartition, plan_partition
-from dobrushin._models import Model
+from dobrushin._exact.sums import LogPartition, condition, plan_partition
 from dobrushin._models.derived import split_evidence
 from dobrushin._models.factors import FactorTables
+from dobrushin._models.forms import ImpossibleEvidence
 from dobrushin._models.sources import as_model
+from dobrushin._sampling.weighted import Tries, draw_weighted
 from dobrushin._shared import validate as check
-from dobrushin._shared.call import NO_DEADLINE, bar, public
+from dobrushin._shared.call import NO_DEADLINE, Deadline, bar, public
 from dobrushin._shared.environment import log
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.running import RunOptions, read_options, read_running
 from dobrushin._shared.text import printable
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError
-from dobrushin.typing import Seed
+from dobrushin.typing import ModelLike, PartitionMethod, Seed
 
-METHODS = ("auto", "exact", "chain")
 # "auto" sums over all states if that is expected to take at most so many seconds; in larger models it does not ask.
 _QUICK, _MAX_VARIABLES = 10.0, 2**15
 # Levels between two cuts, and the entries that the sums between the cuts may have.
 _SPACINGS, _MAX_ENTRIES = (24, 16, 12, 8, 6, 4, 3, 2, 1), 2.0**28
+# Bits of mini-buckets, the largest logarithm of U / Z, and the largest number of tries that weights are of use with.
+_BITS, _MAX_GAP, _MAX_TRIES = 16.0, 12.0, 2**24
+# Seconds to find out whether the first factor of the chain rule is certain.
+_PLANNING = 2.0
 # Attempts at one conditional probability, each with half of the error probability of the one before.
 _ATTEMPTS = 6
 
 
 @public("planning")
 def log_partition(
-    model: Model | Any,
+    model: ModelLike,
     *,
     evidence: Mapping[Any, Any] | None = None,
     tolerance: float = 0.01,
     confidence: float = 0.99,
-    method: str = "auto",
+    method: PartitionMethod = "auto",
     seed: Seed = None,
     time_limit: float | None = None,
     progress: bool | None = None,
@@ -66,9 +73,11 @@ def log_partition(
         large models need a tolerance in proportion to their size.
     confidence : float
         Probability with which the bounds are valid, where draws are involved.
-    method : {"auto", "exact", "chain"}
+    method : {"auto", "exact", "chain", "weights"}
         "exact": sums over all states, for models of small treewidth. "chain": the chain rule, with an `estimate` for
-        each factor. "auto": exact sums if they take at most some seconds, else the chain rule.
+        each factor. "weights": an upper bound by mini-buckets, and an interval for the mean of weights below it, for
+        wide models with strong couplings. "auto": exact sums if they take at most some seconds, else the chain rule
+        where its first factor is certain, else weights.
     seed : int, SeedSequence, Generator or None
     time_limit : number, optional
         Time limit in seconds.
@@ -101,22 +110,29 @@ def log_partition(
     >>> chain.lower <= exact.upper and exact.lower <= chain.upper, chain.error <= 0.001, chain.confidence
     (True, True, 1.0)
     """
-    check.choice(method, METHODS, "method")
+    check.choice(method, get_args(PartitionMethod), "method")
     chain = _Chain(model, evidence, tolerance, confidence, seed, time_limit, run)
     if method == "exact":
         return chain.exact(chain.given)
+    if method == "weights":
+        return chain.weigh(chain.given)
     sums = chain.try_exact(chain.given) if method == "auto" else None
-    return chain.log_partition() if sums is None else sums[0]
+    if sums is not None:
+        return sums[0]
+    cut = chain.cut()
+    if method == "auto" and not chain.is_certain([chain.model.labels[i] for i in cut[:1].tolist()], len(cut)):
+        return chain.weigh(chain.given)
+    return chain.log_partition(cut)
 
 
 @public("planning")
 def log_evidence(
-    model: Model | Any,
+    model: ModelLike,
     evidence: Mapping[Any, Any],
     *,
     tolerance: float = 0.01,
     confidence: float = 0.99,
-    method: str = "auto",
+    method: PartitionMethod = "auto",
     seed: Seed = None,
     time_limit: float | None = None,
     progress: bool | None = None,
@@ -159,12 +175,15 @@ def log_evidence(
     >>> round(math.exp(answer), 2), answer.error <= 0.01, answer.confidence
     (0.15, True, 1.0)
     """
-    check.choice(method, METHODS, "method")
+    check.choice(method, get_args(PartitionMethod), "method")
     chain = _Chain(model, evidence, tolerance, confidence, seed, time_limit, run)
     observed, chain.given = chain.given, {}
     sums = chain.try_exact(observed, {}) if method == "auto" else None
     if method == "exact":
         sums = [chain.exact(observed), chain.exact({})]
+    is_chain = method == "chain" or (method == "auto" and chain.is_certain(list(observed)[:1], len(observed)))
+    if sums is None and not is_chain:
+        sums = [chain.weigh(observed, 0.5), chain.weigh({}, 0.5)]
     return chain.log_probability(list(observed.items())) if sums is None else LogPartition.ratio(*sums)
 
 
@@ -198,12 +217,14 @@ class _Chain:
     def _tables(self) -> FactorTables:
         return self.model._form.tables()
 
+    def _digits(self, evidence: Mapping[Hashable, int]) -> dict[int, int]:
+        positions = {self.model.index(label): state for label, state in evidence.items()}
+        return {i: self.model.states(i).index(state) for i, state in positions.items()}
+
     def exact(self, evidence: Mapping[Hashable, int], seconds: float = math.inf) -> LogPartition:
         """Return log Z given evidence by sums over all states; `BudgetError` if they are expected to take longer."""
         limit, working = read_memory(self._settings.memory_limit), Working()
-        positions = {self.model.index(label): state for label, state in evidence.items()}
-        digits = {i: self.model.states(i).index(state) for i, state in positions.items()}
-        plan = plan_partition(self._tables, digits, limit, working)
+        plan = plan_partition(self._tables, self._digits(evidence), limit, working)
         if plan.seconds > seconds:
             raise BudgetError("Summing over the states", plan.seconds, seconds, "seconds", "Raise 'time_limit'.")
         with self.running.deadline:
@@ -219,9 +240,55 @@ class _Chain:
             log.info("not by sums over all states: %s", refusal)
             return None
 
-    def log_partition(self) -> LogPartition:
+    def weigh(self, evidence: Mapping[Hashable, int], share: float = 1.0) -> LogPartition:
+        """Return log Z given evidence by weighted tries, with a share of the tolerance and of the error probability."""
+        aim, error = share * self.tolerance, share * (1.0 - self._settings.confidence)
+        try:
+            rest, constant = condition(self._tables, self._digits(evidence))
+            if rest is None or constant == -math.inf:
+                return LogPartition(constant, 4.0 * UNIT * abs(constant) + self._tables.error, "weights")
+            with self.running.deadline:
+                made = make_minibuckets(rest, lay_out(rest, _BITS))
+        except (ImpossibleEvidence, NoState):
+            return LogPartition(-math.inf, 0.0, "weights")
+        runner = Tries.make(made, np.empty(0, dtype=np.int64), -math.inf)
+        with self.running.deadline:
+            pilot = run_pilot(runner)
+        if not pilot.gap <= _MAX_GAP:
+            reason = f"the bound by mini-buckets is about e^{pilot.gap:.3g} times the partition function."
+            raise CertificateError({"weights": reason}, "")
+        # A hundredth of the error probability is for the precision of random numbers.
+        most = int(min(_MAX_TRIES, 0.01 * error / max(float(runner.error[0]), UNIT)))
+        tries = int(min(most, 3.0 * math.log(2.0 / error) / (aim * aim * pilot.share) + 1000.0))
+        (sequence,) = self._sequence.spawn(1)
+        while True:
+            draws = draw_weighted(runner, range(tries), sequence, self.running)
+            value, low, high = log_partition_limits(made, draws, pilot, aim, 0.99 * error)
+            half = max(value - low, high - value) + 8.0 * UNIT * (abs(constant) + abs(value)) + rest.error
+            found = LogPartition(value + constant, half, "weights", self._settings.confidence)
+            if draws.trouble is not None or half <= aim or tries == most:
+                break
+            tries = min(most, 2 * tries)  # the same tries and as many more: the interval holds after any number
+        if half > aim:
+            reason = f"after {draws.tries} tries the logarithm is known to within {half:.3g}, not {aim:.3g}."
+            raise CertificateError(
+                {"weights": reason}, "What may help: a larger tolerance or time limit.", result=found
+            )
+        return found
+
+    def is_certain(self, labels: list[Hashable], factors: int) -> bool:
+        """Return whether the first factor of the chain rule can be bounded for certain, at little cost."""
+        if not labels:
+            return True
+        settings = self._settings._replace(tolerance=min(0.1, 0.2 * self.tolerance / factors))
+        try:
+            with Deadline(_PLANNING, "the chain rule"):
+                return choose_for_call(self.model, labels, self.given, settings)[0].is_certain
+        except (CertificateError, BudgetError):
+            return False
+
+    def log_partition(self, cut: NDArray[np.int64]) -> LogPartition:
         """Return log Z by the chain rule for the likeliest states of a cut."""
-        cut = self._cut()
         log.info("chain rule over %d of %d variables", len(cut), self.model.n_variables)
         factors = self.log_probability([(self.model.labels[i], None) for i in cut.tolist()])
         rest = self.exact(self.given)
@@ -278,7 +345,7 @@ class _Chain:
         """Return those of some variables that are not observed."""
         return np.setdiff1d(positions, [self.model.index(label) for label in self.given])
 
-    def _cut(self) -> NDArray[np.int64]:
+    def cut(self) -> NDArray[np.int64]:
         """Return variables without which the sums over the others are short: every few levels of a sweep."""
         n, sizes = self.model.n_variables, self._tables.cardinalities
         start, neighbors = self._tables.adjacency

@@ -126,7 +126,7 @@ class Weights(Method):
         made = _make(query, _FEW_BITS)
         runner = Tries.make(made, query.positions, -math.inf)
         current_deadline().charge(_PILOT * runner.try_seconds / cores(), "a pilot of weights")
-        pilot = _run_pilot(runner)
+        pilot = run_pilot(runner)
         if not pilot.gap <= _MOST_GAP:
             raise _too_loose(_FEW_BITS, pilot.gap)
         work = _expect(query, made, pilot, runner.try_seconds / cores())
@@ -156,7 +156,7 @@ class Weights(Method):
         if self.bits > _FEW_BITS:
             try:
                 made = _make(self.query, self.bits)
-                pilot = _run_pilot(Tries.make(made, self.query.positions, -math.inf))
+                pilot = run_pilot(Tries.make(made, self.query.positions, -math.inf))
             except LateError:
                 made, pilot = self.made, self.pilot
         run = _WeightRun(self, made, pilot, sequence, running)
@@ -227,7 +227,7 @@ def _make(query: Query, bits: float) -> MiniBuckets:
     def make() -> MiniBuckets:
         made = MiniBuckets(form.tables(), layout)
         made.begin()
-        gap = _run_pilot(Tries.make(made, query.positions, -math.inf), _FIRST_PILOT).gap
+        gap = run_pilot(Tries.make(made, query.positions, -math.inf), _FIRST_PILOT).gap
         if not gap <= _HOPELESS:
             raise _too_loose(bits, gap)
         made.improve()
@@ -248,7 +248,7 @@ def _too_loose(bits: float, gap: float) -> CertificateError:
     )
 
 
-def _run_pilot(runner: Tries, tries: int = _PILOT) -> Pilot:
+def run_pilot(runner: Tries, tries: int = _PILOT) -> Pilot:
     draws = draw_weighted(runner, range(tries), _PILOT_SEED, replace(PLAIN, deadline=current_deadline()))
     if draws.trouble is not None:
         current_deadline().check("a pilot of weights")

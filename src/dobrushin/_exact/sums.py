@@ -79,6 +79,11 @@ class LogPartition(float):
         """The number as a plain float."""
         return float(self)
 
+    @property
+    def says_nothing(self) -> bool:
+        """Whether no finite bound is known."""
+        return self.error == math.inf
+
     @classmethod
     def ratio(cls, above: LogPartition, below: LogPartition) -> LogPartition:
         """Return the logarithm of a quotient of two sums."""

@@ -87,7 +87,9 @@ def evidence(
     evidence: opt.Evidence = None,
     tolerance: Annotated[float, opt.number("Largest relative error of the probability.")] = 0.01,
     confidence: opt.Confidence = 0.99,
-    method: Annotated[str, opt.word("METHOD", "auto, exact or chain.", ("auto", "exact", "chain"))] = "auto",
+    method: Annotated[
+        str, opt.word("METHOD", "auto, exact, chain or weights.", ("auto", "exact", "chain", "weights"))
+    ] = "auto",
     seed: opt.Seed = None,
     time_limit: opt.Time = None,
     output: Annotated[Path | None, opt.file("Write log10 of the partition function to a UAI file (.PR).")] = None,
@@ -102,11 +104,12 @@ def evidence(
     asked = read_model(model, beta)
     given = read_evidence(asked, model, evidence)
     options: Any = {"tolerance": tolerance, "confidence": confidence, "seed": seed, "time_limit": time_limit}
+    options["method"] = method
     if output is not None or not given:
-        found = db.log_partition(asked, evidence=given, method=method, **options)
+        found = db.log_partition(asked, evidence=given, **options)
         name, is_shown = "Z(evidence)" if given else "Z", False
     else:
-        found = db.log_evidence(asked, given, method=method, **options)
+        found = db.log_evidence(asked, given, **options)
         name, is_shown = "P(evidence)", found.lower > math.log(sys.float_info.min)
     about = {"quantity": f"log {name}", "value": found.value, "lower": found.lower, "upper": found.upper}
     about |= {"method": found.method, "confidence": found.confidence}

@@ -12,12 +12,13 @@ from typing import Any, get_args
 import typer
 
 from dobrushin._shared.call import watch
-from dobrushin.typing import EstimateMethod, FitMethod, FitScan, InfluenceMethod
+from dobrushin.typing import EstimateMethod, FitMethod, FitScan, InfluenceMethod, PartitionMethod
 
 # As the registries have them, which would take long to load; a test compares them.
 METHODS = get_args(EstimateMethod)
 INFLUENCES = get_args(InfluenceMethod)
 SCANS = ("systematic", "uniform", "greedy", "dogs")
+PARTITIONS = get_args(PartitionMethod)
 GRADIENTS, GRADIENT_SCANS = get_args(FitMethod), get_args(FitScan)
 # Names that are offered at once, at most.
 _MAX_NAMES = 200
