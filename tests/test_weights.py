@@ -17,6 +17,7 @@ from dobrushin._exact import minibuckets
 from dobrushin._exact.minibuckets import NoState, lay_out, make_minibuckets
 from dobrushin._kernels import weights as loops
 from dobrushin._sampling.weighted import Tries, draw_exactly, draw_weighted
+from dobrushin._shared.call import LateError
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 # Every statistical check below fails by chance at most this often.
@@ -122,6 +123,23 @@ def test_matching_and_tightening_lower_the_bound():
     last = make_minibuckets(form, lay_out(form, 4.0)).log_bound
     assert last < matched - 0.1
     assert matched < first - 0.05
+
+
+def test_a_round_that_is_cut_short_leaves_the_last_one_whole(monkeypatch):
+    model = frustrated(n=10)
+    form = model._form.tables()
+    made = minibuckets.MiniBuckets(form, lay_out(form, 3.0))
+    made.begin()
+    bound, original = made.log_bound, minibuckets.MiniBuckets._tighten
+
+    def late(self, bucket, products, messages):
+        original(self, bucket, products, messages)
+        raise LateError("Planning", 2.0, 1.0, "seconds or more", "")
+
+    monkeypatch.setattr(minibuckets.MiniBuckets, "_tighten", late)
+    made.improve()
+    assert made.log_bound == bound
+    check_bound(model, made)
 
 
 def test_messages_are_those_of_the_reference():
@@ -442,6 +460,8 @@ def test_refusals(monkeypatch, tmp_path):
     with pytest.raises(db.CertificateError, match="no proof") as caught:
         db.estimate(model, [0], method="weights", proof=tmp_path / "p", seed=1)
     assert "or pass method='dobrushin' or 'local' or 'exact'" in str(caught.value)
+    with pytest.raises(db.CertificateError, match="so dense that"):
+        db.estimate(db.Ising({(i, j): 0.1 for i in range(60) for j in range(i)}), [0], method="weights", seed=1)
     strong = db.Ising({(i, j): 3.0 * (-1) ** (i * j % 3) for i in range(14) for j in range(i)})
     monkeypatch.setattr(module, "_MOST_GAP", 0.01)
     with pytest.raises(db.CertificateError, match="mini-buckets of 3 bits"):

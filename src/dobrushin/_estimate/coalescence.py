@@ -67,7 +67,6 @@ class BoundingSets(Method):
     works_nearby: ClassVar[bool] = True
     outcomes: ClassVar[str] = "runs of sets of states"
     bias_is_proven: ClassVar[bool] = False
-    share: ClassVar[float] = 0.8
 
     def __init__(self, query: Query, plan: Plan, kernel: SetKernel, first_runs: int) -> None:
         super().__init__(query, plan)

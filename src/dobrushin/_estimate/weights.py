@@ -24,6 +24,7 @@ from dobrushin._exact.minibuckets import (
     Layout,
     MiniBuckets,
     NoState,
+    TooDense,
     lay_out,
 )
 from dobrushin._kernels import weights as loops
@@ -215,7 +216,10 @@ def _whole(number: float) -> int:
 def _layout(query: Query, bits: float) -> Layout:
     form = query.model._form
     current_deadline().charge(_LAYOUT_SECONDS * form.n_variables, "an order for mini-buckets")
-    return form.memory.get(_LAYOUTS, lambda: lay_out(form.tables(), bits), bits)
+    try:
+        return form.memory.get(_LAYOUTS, lambda: lay_out(form.tables(), bits), bits)
+    except TooDense as error:
+        raise Weights.refuse(f"the model is so dense that every sum would be split, the first {error} times.") from None
 
 
 def _make(query: Query, bits: float) -> MiniBuckets:
@@ -230,7 +234,8 @@ def _make(query: Query, bits: float) -> MiniBuckets:
         gap = run_pilot(Tries.make(made, query.positions, -math.inf), _FIRST_PILOT).gap
         if not gap <= _HOPELESS:
             raise _too_loose(bits, gap)
-        made.improve()
+        with current_deadline().part(0.5):  # the rest is for a pilot
+            made.improve()
         return made
 
     try:

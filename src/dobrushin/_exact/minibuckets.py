@@ -23,7 +23,7 @@ from scipy.sparse import csgraph
 from dobrushin._kernels import weights as loops
 from dobrushin._models.factors import FactorTables
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.call import checked, current_deadline
+from dobrushin._shared.call import LateError, checked, current_deadline
 
 UNIT = 2.0**-53
 # Seconds of a round of matching per entry of all mini-buckets, and per bucket (benchmarks/strong.py).
@@ -35,6 +35,8 @@ _ROUNDS, _STEP, _LEAST_STEP, _GROWTH, _CUT, _LITTLE = 30, 0.5, 0.04, 1.1, 0.4, 0
 _MORE_BITS = 4.0
 # Products of exponentials in a bucket stay in range if logarithms span at most this.
 _RANGE = 600.0
+# Splits of the first bucket with which bounds have a chance.
+_MOST_SPLITS = 7
 # Beliefs below this share are matched as if they were this large.
 _LEAST_BELIEF = 1e-12
 
@@ -99,12 +101,21 @@ class Layout(NamedTuple):
         return not any(bucket.is_split for bucket in self.buckets)
 
 
+class TooDense(Exception):
+    """Every bucket would be split into very many mini-buckets, and no bound would be of use."""
+
+
 # -- which variable is next, and how its bucket is split ---------------------------------------
 
 
 def lay_out(form: FactorTables, bits: float) -> Layout:
-    """Choose the order: always the variable with the fewest mini-buckets, then with the smallest scope."""
+    """Choose the order: always the variable with the fewest mini-buckets, then with the smallest scope.
+
+    Raise `TooDense` where the search would take long and lead nowhere.
+    """
     search = _Search(form, bits)
+    if search.fewest_splits > _MOST_SPLITS:
+        raise TooDense(int(search.fewest_splits))
     for _ in checked(range(form.n_variables), "an order for mini-buckets"):
         search.eliminate(search.best())
     rank = np.empty(form.n_variables, dtype=np.int64)
@@ -133,6 +144,7 @@ class _Search:
         self.place = _sweep(form)
         self.cost = {v: self._cost(v) for v in range(form.n_variables)}
         self.buckets: list[Bucket] = []
+        self.fewest_splits = min(cost[0] for cost in self.cost.values())
 
     def _bits(self, scope: set[int] | frozenset[int]) -> float:
         return float(sum(self.bits_of[v] for v in scope))
@@ -406,15 +418,19 @@ class MiniBuckets:
             self.forward(tight=True)
 
     def improve(self, rounds: int = _ROUNDS) -> None:
-        """Match beliefs, until two rounds in a row gain little or expected work leaves no time for another."""
+        """Match beliefs, until two rounds in a row gain little or planning has no time for another."""
         step, slow, seconds = _STEP, 2 * self.layout.is_exact, self.layout.pass_seconds
         for _ in range(rounds):
             if slow == 2 or step < _LEAST_STEP or current_deadline().work_left < seconds:
                 return
-            current_deadline().charge(seconds, "matching mini-buckets")
             best, known = self.log_bound, (self.tables, self.tops, self.shifts)
-            self.shifts = self.backward(step)
-            self.forward(tight=True)
+            try:
+                current_deadline().charge(seconds, "matching mini-buckets")
+                self.shifts = self.backward(step)
+                self.forward(tight=True)
+            except LateError:  # planning has no time for another round: the last one is whole
+                self.log_bound, (self.tables, self.tops, self.shifts) = best, known
+                return
             slow = slow + 1 if best - self.log_bound < _LITTLE else 0
             step *= _GROWTH
             if self.log_bound >= best:
