@@ -371,3 +371,28 @@ def connected(pairs, n):
         for u, v in pairs:
             last[u] = last[v] = max(last[u], last[v])
     return last
+
+
+def walk_tree_odds(tables, unaries, root, larger_is_one=True):
+    """Odds of a binary variable by its whole tree of self-avoiding walks, one walk after the other.
+
+    `tables[i, j][a, b]` is the weight of state a of i beside b of j, for both orders of each pair. A walk that comes
+    back to a variable ends there in state 1 if it comes by a neighbour with a larger number than it left by.
+    """
+
+    def odds(walk):
+        u = walk[-1]
+        value = unaries[u][1] / unaries[u][0]
+        for w in sorted(j for i, j in tables if i == u):
+            table = tables[u, w]
+            if len(walk) > 1 and w == walk[-2]:
+                continue
+            if w in walk:
+                is_one = (u > walk[walk.index(w) + 1]) == larger_is_one
+                value *= table[1, 1] / table[0, 1] if is_one else table[1, 0] / table[0, 0]
+            else:
+                R = odds([*walk, w])
+                value *= (table[1, 0] + table[1, 1] * R) / (table[0, 0] + table[0, 1] * R)
+        return value
+
+    return odds([root])

@@ -50,7 +50,8 @@ def grid(tmp_path):
 @pytest.fixture
 def strong(tmp_path):
     path = tmp_path / "strong.npz"
-    db.write(db.Ising.grid(40, 40, couplings=1.0, periodic=True), path)
+    frustrated, fields = np.resize([1.0, 1.0, -1.0], 3200), np.resize([0.01, 0.0, -0.01], (40, 40))
+    db.write(db.Ising.grid(40, 40, couplings=frustrated, fields=fields, periodic=True), path)
     return path
 
 

@@ -353,5 +353,16 @@ def test_a_method_is_registered_by_one_line(monkeypatch):
     assert register_method(Independent) is Independent
     from dobrushin._estimate import method
 
-    names = ["symmetry", "dobrushin", "local", "exact", "parts", "clusters", "coalescence", "weights", "uncertified"]
+    names = [
+        "symmetry",
+        "dobrushin",
+        "local",
+        "walks",
+        "exact",
+        "parts",
+        "clusters",
+        "coalescence",
+        "weights",
+        "uncertified",
+    ]
     assert list(method.METHODS) == [*names, "independent"]

@@ -14,7 +14,7 @@ from dobrushin._estimate import local, regions
 from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.exact import Exact
 from dobrushin._estimate.local import Local
-from dobrushin._estimate.method import Choice
+from dobrushin._estimate.method import METHODS, Choice
 from dobrushin._estimate.query import DERIVED, make_query, read_query, read_settings
 from dobrushin._estimate.regions import TargetRegion, WantedLaw
 from dobrushin._exact.engine import pair_signs, sum_region, surroundings
@@ -440,7 +440,7 @@ def test_auto_takes_sums_where_they_cost_no_more():
     assert db.plan(grid, [500_500], tolerance=1e-4).method == "local"
     plan = db.plan(grid, [500_500])
     assert (plan.method, plan.is_certain, plan.scan) == ("local", True, None)
-    torus = db.Ising.grid(40, 40, couplings=0.3, periodic=True)
+    torus = db.Ising.grid(40, 40, couplings=0.3, fields=1e-4, periodic=True)
     answer = db.estimate(torus, [0])
     assert answer.plan.method == "local"
     assert answer.lower[0] <= 0.5 <= answer.upper[0]
@@ -569,7 +569,8 @@ def test_evidence_makes_no_new_model_where_sums_near_the_targets_do(make):
     assert not any(space.is_given for space in model._memory.values(DERIVED))
 
 
-def test_the_whole_model_is_looked_at_where_sums_nearby_do_not_do():
+def test_the_whole_model_is_looked_at_where_sums_nearby_do_not_do(monkeypatch):
+    monkeypatch.setattr(METHODS["walks"], "in_auto", False)
     chain = db.Ising({(i, i + 1): 4.0 for i in range(2499)})
     answer = db.estimate(chain, [1000], evidence={0: 1})
     assert answer.plan.method == "exact"

@@ -74,7 +74,17 @@ Path: TypeAlias = "str | os.PathLike[str]"
 Backend = Literal["auto", "cpu", "cuda"]
 DrawMethod = Literal["auto", "scan", "clusters"]
 EstimateMethod = Literal[
-    "auto", "exact", "local", "dobrushin", "parts", "symmetry", "clusters", "coalescence", "weights", "uncertified"
+    "auto",
+    "exact",
+    "local",
+    "dobrushin",
+    "parts",
+    "symmetry",
+    "walks",
+    "clusters",
+    "coalescence",
+    "weights",
+    "uncertified",
 ]
 PartitionMethod = Literal["auto", "exact", "chain", "weights"]
 InfluenceMethod = Literal["best", "paper", "exact"]

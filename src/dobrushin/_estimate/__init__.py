@@ -14,6 +14,7 @@ from dobrushin._estimate.parts import ByParts
 from dobrushin._estimate.symmetry import Symmetry
 from dobrushin._estimate.targets import Joint, Statistic
 from dobrushin._estimate.uncertified import Uncertified
+from dobrushin._estimate.walks import Walks
 from dobrushin._estimate.weights import Weights
 
 __all__ = [
@@ -30,5 +31,5 @@ __all__ = [
 ]
 
 # The methods, in the order in which "auto" asks them.
-for _method in (Symmetry, Dobrushin, Local, Exact, ByParts, ClusterDraws, BoundingSets, Weights, Uncertified):
+for _method in (Symmetry, Dobrushin, Local, Walks, Exact, ByParts, ClusterDraws, BoundingSets, Weights, Uncertified):
     register(_method)

@@ -72,7 +72,8 @@ def estimate(
     seed : int, SeedSequence, Generator or None
     method : str
         "exact": a clique tree. "local": sums over a region around each target, with a bound on the boundary effect.
-        "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation. "symmetry": marginals that
+        "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation. "walks": trees of
+        self-avoiding walks, for binary pairwise models of any sign. "symmetry": marginals that
         are uniform because a relabelling of states leaves the model unchanged. "clusters": exact draws of ferromagnets
         at every temperature (see `exact_sample`). "coalescence": simulated bounding sets, which need no condition on
         the model (see `coalescence`). "weights": independent draws from approximate sums, with weights that a bound of

@@ -36,7 +36,7 @@ def estimate(
         str,
         opt.word(
             "METHOD",
-            "auto, exact, local, dobrushin, parts, symmetry, clusters, coalescence, weights or uncertified.",
+            "auto, exact, local, dobrushin, parts, symmetry, walks, clusters, coalescence, weights or uncertified.",
             completion.METHODS,
         ),
     ] = "auto",

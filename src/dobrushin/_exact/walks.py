@@ -1,0 +1,282 @@
+"""Certain intervals for binary pairwise models by self-avoiding walks (Weitz 2006). [trusted]
+
+The odds of a variable are those of the root of its tree of self-avoiding walks. They are monotone in the odds of each
+child, so a subtree that is not expanded is replaced by its range, and the interval of the root is valid at any cut.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._kernels.walks import DOWN, LEAST, MOST, UP, factor, prepare_walks, walk_odds
+from dobrushin._models.factors import FactorTables
+from dobrushin._models.forms import Form
+from dobrushin._models.memory import Slot
+from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin._shared.call import current_deadline
+
+# Seconds for each variable that is visited.
+SECONDS_PER_VISIT = 3.5e-8
+UNIT = 2.0**-53
+# Largest difference of logarithms whose exponential is taken.
+_LARGEST = 300.0
+# Rounds of belief propagation, which only tells where to look; the most neighbours of a variable.
+_ROUNDS, _MOST_NEIGHBORS = 12, 512
+# Branches are cut at this weight first, and then at ever smaller ones, by this factor.
+_FIRST, _FINER, _LEAST = 1e-2, 0.2, 1e-18
+# Visits of one call of the kernel, which cannot be interrupted, and the fewest of a task.
+_CALL, _FEWEST = 2**22, 64
+
+
+@dataclass(frozen=True, eq=False)
+class WalkTree:
+    """Odds, half-edges and their factors; `error` bounds the rounding of the log-density on the way here."""
+
+    start: NDArray[np.int64]
+    neighbor: NDArray[np.int64]
+    twin: NDArray[np.int64]
+    alpha: NDArray[np.float64]
+    beta: NDArray[np.float64]
+    ratio: NDArray[np.float64]
+    odds: NDArray[np.float64]
+    beyond: NDArray[np.float64]
+    known: NDArray[np.float64]
+    error: float
+
+    @property
+    def is_attractive(self) -> bool:
+        """Return whether every pair of neighbours favours equal states."""
+        return bool((self.ratio >= 1.0).all())
+
+    def odds_of(self, root: int, fixed: NDArray[np.int8], least: float, most: int, seen: NDArray[np.bool_]) -> _Odds:
+        """Return an interval for the odds of a variable; `fixed` has the states of variables that are known."""
+        if most <= _CALL:
+            return self._expand((), root, root, fixed, least, most, seen)
+        return self._by_branches((), root, root, fixed, least, most, seen)
+
+    def _expand(
+        self, path: tuple[int, ...], root: int, end: int, fixed: NDArray[np.int8], least: float, most: int,
+        seen: NDArray[np.bool_],
+    ) -> _Odds:  # fmt: skip
+        del end
+        exit_of = np.full(len(self.odds), -1, dtype=np.int64)
+        arrays = (
+            self.start,
+            self.neighbor,
+            self.twin,
+            self.alpha,
+            self.beta,
+            self.ratio,
+            self.odds,
+            self.beyond,
+            self.known,
+        )
+        low, high, visited = walk_odds(
+            np.array(path, dtype=np.int64), root, *arrays, fixed, least, most, exit_of, seen
+        )  # fmt: skip
+        current_deadline().check("walks from a target")
+        return _Odds(low, high, visited)
+
+    def _by_branches(
+        self, path: tuple[int, ...], root: int, end: int, fixed: NDArray[np.int8], least: float, most: int,
+        seen: NDArray[np.bool_],
+    ) -> _Odds:  # fmt: skip
+        """Expand the branches of a variable one after the other, those of its neighbours as tasks of their own."""
+        left = dict(zip([root, *self.neighbor[list(path)].tolist()], path, strict=False))
+        halves = range(int(self.start[end]), int(self.start[end + 1]))
+        low = high = float(self.beyond[path[-1]] if path else self.odds[end])
+        visited = 1
+        seen[end] = True
+        for h in halves:
+            w = int(self.neighbor[h])
+            if fixed[w] >= 0 or w in left:
+                is_one = fixed[w] == 1 if fixed[w] >= 0 else self.twin[h] > left[w]
+                part = _Odds(1.0, 1.0, 0) if not is_one else _Odds(self.ratio[h], self.ratio[h], 0)
+            else:
+                go = self._by_branches if len(path) < 1 else self._expand
+                share = max(_FEWEST, most // len(halves))
+                below = go((*path, h), root, w, fixed, least, share, seen)
+                bottom = 0.0 if below.low < LEAST else below.low
+                edge = self.alpha[h], self.beta[h], self.ratio[h]
+                a, b = factor(*edge, bottom), factor(*edge, below.high)
+                part = _Odds(min(a, b) * DOWN, max(a, b) * UP, below.visited)
+            low = min(low * part.low * DOWN, MOST)
+            high = max(high * part.high * UP, LEAST)
+            visited += part.visited
+        return _Odds(low, high, visited)
+
+
+@dataclass(frozen=True)
+class _Odds:
+    low: float
+    high: float
+    visited: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Return an interval for the probability of state 1."""
+        low = self.low / (1.0 + self.low) * DOWN
+        return low, 1.0 if self.high > MOST else min(1.0, self.high / (1.0 + self.high) * UP)
+
+
+def read_walks(form: Form) -> WalkTree | str:
+    """Return the half-edges of a form, made once; a reason in words where walks are not for it."""
+    return form.memory.get(_TREE, lambda: _read(form))
+
+
+_TREE: Slot[WalkTree | str] = Slot("walks")
+
+
+def _read(form: Form) -> WalkTree | str:
+    if (form.cardinalities != 2).any():
+        return "walks are for variables with two states."
+    if int(np.diff(form.adjacency[0]).max(initial=0)) > _MOST_NEIGHBORS:
+        return f"a variable has more than {_MOST_NEIGHBORS} neighbours."
+    tables = form.tables() if form.has_tables else None
+    if tables is None or (np.diff(tables.scope_start) > 2).any():
+        return "walks are for factors of at most two variables."
+    return _from_tables(form, tables)
+
+
+def _from_tables(form: Form, graph: FactorTables) -> WalkTree | str:
+    n, arity = graph.n_variables, np.diff(graph.scope_start)
+    single, double = np.flatnonzero(arity == 1), np.flatnonzero(arity == 2)
+    own = graph.table[graph.table_start[single][:, None] + np.arange(2)]
+    i, j = graph.scope[graph.scope_start[double]], graph.scope[graph.scope_start[double] + 1]
+    pairs = graph.table[graph.table_start[double][:, None] + np.arange(4)].reshape(-1, 2, 2)
+    pairs[i > j] = pairs[i > j].transpose(0, 2, 1)
+    ends, place = np.unique(np.minimum(i, j) * n + np.maximum(i, j), return_inverse=True)
+    merged = np.zeros((len(ends), 2, 2))
+    np.add.at(merged, place.ravel(), pairs)
+    if np.isneginf(own[:, 0]).any() or np.isneginf(merged[:, 0]).any() or np.isneginf(merged[:, :, 0]).any():
+        return "state 0 of some variable is not allowed beside every state of its neighbours."
+    largest = sizes_of(merged)
+    if largest > _LARGEST:
+        return "potentials are too large."
+    a, b = ends // n, ends % n
+    E = len(ends)
+    owner, other = np.concatenate([a, b]), np.concatenate([b, a])
+    order = np.lexsort((other, owner))
+    spot = np.empty(2 * E, dtype=np.int64)
+    spot[order] = np.arange(2 * E)
+    twin = np.concatenate([spot[E:], spot[:E]])[order]
+    table = np.concatenate([merged, merged.transpose(0, 2, 1)])[order]  # rows: states of the own variable
+    with np.errstate(invalid="ignore"):
+        alpha, beta = np.exp(table[:, 1, 1] - table[:, 1, 0]), np.exp(table[:, 0, 1] - table[:, 0, 0])
+    log_odds = np.zeros(n)
+    np.add.at(log_odds, graph.scope[graph.scope_start[single]], own[:, 1] - own[:, 0])
+    alone = table[:, 1, 0] - table[:, 0, 0]  # the factor of a half-edge whose other end is 0
+    np.add.at(log_odds, owner[order], alone)
+    sizes = np.where(np.isfinite(graph.table), np.abs(graph.table), 0.0).sum()
+    terms = 2.0 * np.bincount(graph.scope, minlength=n).max(initial=1) + 16.0
+    if float(np.abs(log_odds[np.isfinite(log_odds)]).max(initial=0.0)) > _LARGEST:
+        return "potentials are too large."
+    # Sums of potentials, and an exponential for each variable and twice for each half-edge.
+    error = form.error + UNIT * (2.0 * terms * float(sizes) + 4.0 * n + 16.0 * len(twin)) * (1.0 + 1e-9)
+    start = prefix_sums(np.bincount(owner, minlength=n)).astype(np.int64)
+    neighbor, twin = other[order].astype(np.int64), twin.astype(np.int64)
+    ratio, beyond = alpha / beta, np.exp(log_odds[neighbor] - alone[twin])
+    known = prepare_walks(start, neighbor, twin, alpha, beta, ratio, beyond, _ROUNDS)
+    edges = frozen(start), frozen(neighbor), frozen(twin), frozen(alpha), frozen(beta), frozen(ratio)
+    return WalkTree(*edges, frozen(np.exp(log_odds)), frozen(beyond), frozen(known), error)
+
+
+def sizes_of(table: NDArray[np.float64]) -> float:
+    """Return the largest difference of finite entries of a log-table."""
+    finite = np.where(np.isfinite(table), np.abs(table), 0.0)
+    return 2.0 * float(finite.max(initial=0.0))
+
+
+def _predict(past: list[tuple[int, float]], tolerance: float) -> float:
+    """Predict how many variables a pass must visit, from the sizes and the half-widths of earlier ones."""
+    if len(past) < 4:
+        return math.inf
+    (n0, wide), (n1, narrow) = past[-3], past[-1]
+    if not (n1 > n0 and 0.0 < narrow < wide):
+        return math.inf
+    power = math.log(n1 / n0) / math.log(wide / narrow)
+    return 3.0 * n1 * math.exp(min(700.0, power * math.log(narrow / tolerance)))
+
+
+@dataclass
+class WalkLaw:
+    """Intervals for the joint states of some variables, by the chain rule, narrowed step by step.
+
+    Attributes
+    ----------
+    low, high : arrays of shape (2, ..., 2)
+        Limits of the probability of each joint state.
+    visited : int
+        Variables visited by all walks so far.
+    """
+
+    tree: WalkTree
+    positions: tuple[int, ...]
+    seen: NDArray[np.bool_]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    visited: int = 0
+    least: float = _FIRST
+
+    @classmethod
+    def begin(cls, tree: WalkTree, positions: tuple[int, ...]) -> WalkLaw:
+        """Return the law of which nothing is known."""
+        shape = (2,) * len(positions)
+        seen = np.zeros(len(tree.odds), dtype=np.bool_)
+        return cls(tree, positions, seen, np.zeros(shape), np.ones(shape))
+
+    @property
+    def half_width(self) -> float:
+        """Return half the width of the widest interval."""
+        return 0.5 * float((self.high - self.low).max())
+
+    def narrow(self, tolerance: float, most: int, far: int = 0) -> bool:
+        """Cut branches ever later until intervals are as narrow as this, or about `most` variables were visited.
+
+        Up to `far` variables are visited where the passes so far, in which the width is about a power of the number of
+        variables visited, predict that this suffices.
+        """
+        before, past = self.visited, [(0, 1.0)]
+        while self.half_width > tolerance and self.least >= _LEAST:
+            used, size = self.visited - before, past[-1][0]
+            room = most if used + 3 * size < most else far if used + _predict(past, tolerance) < far else 0
+            if not room:
+                break
+            current_deadline().charge(SECONDS_PER_VISIT * 3 * size, "walks from a target")
+            is_cut = self._pass(max(_FEWEST, (room - used) // (2 ** len(self.positions) - 1)))
+            past.append((self.visited - before - used, self.half_width))
+            self.least *= _FINER
+            if is_cut and room >= far:
+                break
+        return self.half_width <= tolerance
+
+    def _pass(self, room: int) -> bool:
+        """Do all walks at the present weight; return whether some of them had to stop."""
+        is_cut = False
+        fixed = np.full(len(self.tree.odds), -1, dtype=np.int8)
+        low, high = np.ones_like(self.low), np.ones_like(self.high)
+        for k, v in enumerate(self.positions):
+            for states in product((0, 1), repeat=k):
+                fixed[list(self.positions)] = -1
+                fixed[list(self.positions[:k])] = states
+                odds = self.tree.odds_of(v, fixed, self.least, room, self.seen)
+                self.visited += odds.visited
+                is_cut |= odds.visited >= room
+                ends = odds.interval
+                low[(*states, 1)] *= ends[0] * DOWN
+                high[(*states, 1)] *= ends[1] * UP
+                low[(*states, 0)] *= max(0.0, 1.0 - ends[1] * UP) * DOWN
+                high[(*states, 0)] *= (1.0 - ends[0] * DOWN) * UP
+        self.low, self.high = np.maximum(self.low, low), np.minimum(self.high, np.minimum(high, 1.0))
+        return is_cut
+
+    def limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the limits of all joint states, with the rounding of potentials."""
+        slack = math.expm1(2.0 * self.tree.error) + 2.0**-50 if self.tree.error < 1.0 else 1.0
+        low, high = self.low.ravel(), self.high.ravel()
+        return np.maximum(0.0, low - slack), np.minimum(1.0, high + slack)
