@@ -12,6 +12,7 @@ import edge_list_format
 from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.method import METHODS, AnswerRows, Choice, Curve, Method
 from dobrushin._estimate.method import register as register_method
+from dobrushin._fields.likelihood import LIKELIHOODS, Added, per_variable
 from dobrushin._models.pairwise import PairTables
 from dobrushin._sampling.kernel import KERNELS, Kernel, register
 from dobrushin.cli.app import app
@@ -366,3 +367,47 @@ def test_a_method_is_registered_by_one_line(monkeypatch):
         "uncertified",
     ]
     assert list(method.METHODS) == [*names, "independent"]
+
+
+def waiting_times(labels, times, events=1.0):
+    """Waiting times with rate e^x up to some events: the log-likelihood is events x - time e^x."""
+    waited = per_variable(times, labels, np.nan, "times")
+    seen = ~np.isnan(waited)
+    happened = np.where(seen, per_variable(events, labels, 1.0, "events"), 0.0)
+    return Added(seen, happened, {"exposure": np.where(seen, waited, 0.0)})
+
+
+@pytest.fixture
+def survival(monkeypatch):
+    monkeypatch.setitem(LIKELIHOODS, "waiting_times", waiting_times)
+    prior = db.GaussianField.grid(3, 3, rho=0.5)
+    return prior.observe("waiting_times", {0: 0.5, 4: 2.0, 7: 1.25}, events={0: 1, 4: 0, 7: 3})
+
+
+def test_a_likelihood_defined_here_has_the_density_that_it_says(survival):
+    states = np.random.default_rng(1).normal(size=(20, 9))
+    prior = db.GaussianField.grid(3, 3, rho=0.5)
+    added = states[:, [0, 4, 7]] @ [1, 0, 3] - np.exp(states[:, [0, 4, 7]]) @ [0.5, 2.0, 1.25]
+    np.testing.assert_allclose(survival.log_density(states), prior.log_density(states) + added)
+    with pytest.raises(db.ArgumentError, match=r"'likelihood' .* 'poisson', 'bernoulli', 'normal', 'waiting_times'"):
+        prior.observe("gamma", {0: 1.0})
+    with pytest.raises(db.ArgumentError, match=r"'exposure'.* not negative\. Got -1\.0 at variable 2"):
+        prior.observe("waiting_times", {2: -1.0})
+
+
+def test_a_likelihood_defined_here_works_through_every_stage(survival, tmp_path):
+    # Counts have the same likelihood here, up to constants.
+    same = db.GaussianField.grid(3, 3, rho=0.5).poisson({0: 1, 4: 0, 7: 3}, exposure={0: 0.5, 4: 2.0, 7: 1.25})
+    np.testing.assert_array_equal(db.influence(survival).matrix.toarray(), db.influence(same).matrix.toarray())
+    scan = db.Scan.systematic(9, 90)
+    assert db.variation(survival, scan, weights={4: 1.0}).value == db.variation(same, scan, weights={4: 1.0}).value
+    draws = [db.sample(field, scan, chains=70, seed=3).states for field in (survival, same)]
+    np.testing.assert_array_equal(*draws)
+    rows = [db.estimate(field, [0, db.Exceeds(7, 0.0)], tolerance=0.2, seed=1) for field in (survival, same)]
+    np.testing.assert_array_equal(rows[0].mean, rows[1].mean)
+    db.write(survival, tmp_path / "field.npz")
+    assert db.read(tmp_path / "field.npz") == survival
+    proven = db.estimate(survival, [4], tolerance=0.5, seed=1, proof=tmp_path / "field.proof")
+    assert proven.is_certified
+    verdict = db.verify_proof(tmp_path / "field.proof", model=tmp_path / "field.npz").verdict
+    assert verdict == "holds if the numbers that the file supplies are right"

@@ -207,7 +207,7 @@ def site_law(m, c, E, N, low, high, x):
 def draws_of(site, count=20_000, seed=7):
     m, c, E, N, low, high = site
     field = db.GaussianField([[m]], c, lower=low, upper=high)
-    form = dataclasses.replace(field._form, exposure=np.array([E]), trials=np.array([N]))
+    form = dataclasses.replace(field._form, amounts=np.array([[E], [N]]))
     scan, field = db.Scan([0]), form.to_model(None)
     return db.sample(field, scan, chains=count, seed=seed).states[:, 0]
 

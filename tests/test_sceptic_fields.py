@@ -183,7 +183,7 @@ def test_curvature_of_a_likelihood_in_a_box_is_that_at_its_flat_end(likelihood):
     true = float((weights @ x**2 - (weights @ x) ** 2).max())
     assert true <= conditional_variances(form, np.array([0])).values[0]
     excess = form.curvature - form.diagonal
-    steep = replace(form, diagonal=form.diagonal + 4.0 * excess, exposure=np.zeros(1), trials=np.zeros(1))
+    steep = replace(form, diagonal=form.diagonal + 4.0 * excess, amounts=np.zeros((2, 1)))
     assert true > conditional_variances(steep, np.array([0])).values[0]
 
 

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse, special
+from scipy import sparse
 from scipy.sparse import linalg
 
 from dobrushin._estimate.query import Query, Space, make_space, workspace
 from dobrushin._estimate.targets import TargetReader
 from dobrushin._fields.influence import conditional_variances
+from dobrushin._fields.likelihood import LARGEST_EXPONENT, require_all
 from dobrushin._fields.model import GaussianField
-from dobrushin._fields.terms import FieldTerms, require_all
+from dobrushin._fields.terms import FieldTerms
 from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.rows import Rows
 from dobrushin._kernels.field_draws import find_modes
@@ -45,7 +46,6 @@ _ROOM = 1e-7
 # A draw is farther from the mode of its law than 13 m^(-1/2) with probability 2 exp(-72) or less.
 _FAR = 14.0
 FAR_CHANCE = 1e-31
-_LARGEST_EXPONENT = 640
 REMEDY = (
     "What may help: a box for the variables (lower=, upper=), a larger diagonal, or weaker couplings. Every field "
     "whose diagonal exceeds the sum of its row's couplings satisfies Dobrushin's condition."
@@ -283,20 +283,19 @@ class Anchor:
         """How far one draw of each variable can be off (theory page, "Draws of fields")."""
         form, reach = self.space.form, self.reach()
         size = np.abs(form.linear) + abs(form.couplings) @ reach
-        # Draws rely on e^x in the range of doubles.
-        counted = form.exposure > 0
-        exponent = np.log(np.maximum(size, 1.0)) - np.log(np.where(counted, form.exposure, 1.0))
-        if (wrong := counted & ~(np.maximum(exponent, form.lower) <= _LARGEST_EXPONENT)).any():
-            label = self.space.model.labels[int(np.argmax(wrong))]
-            reason = f"e^x of variable {label!r} may be above e^{_LARGEST_EXPONENT}."
-            raise CertificateError({"dobrushin": reason}, REMEDY)
+        for term, amount in form.likelihood:
+            if (wrong := term.find_overflow(amount, size, form.lower)).any():
+                label = self.space.model.labels[int(np.argmax(wrong))]
+                reason = f"e^x of variable {label!r} may be above e^{LARGEST_EXPONENT}."
+                raise CertificateError({"dobrushin": reason}, REMEDY)
         degree = np.diff(form.couplings.indptr)
         finite = np.flatnonzero(form.is_finite)
         inside = np.maximum(np.abs(form.lower[finite]), np.abs(form.upper[finite]))
         # Of the linear term c of a conditional law, and of psi' at its mode.
         field = (degree + 8.0) * 2.0**-52 * (size + form.diagonal * reach) + form.error_of_slopes(reach)
         deviation = 1.0 / np.sqrt(form.curvature)
-        chance = 2.0**-44 * np.sqrt(1.0 + size + form.diagonal * (reach + deviation) + form.trials)
+        slopes = sum(term.bound_draws(amount) for term, amount in form.likelihood)
+        chance = 2.0**-44 * np.sqrt(1.0 + size + form.diagonal * (reach + deviation) + slopes)
         chance[finite] = 2.0**-49 * (
             np.diff(form.value_start)[finite] + 4.0 * inside * (size[finite] + form.diagonal[finite] * inside)
         )
@@ -378,13 +377,12 @@ def _rest(form: FieldTerms, point: NDArray[np.float64]) -> NDArray[np.float64]:
     near, excess = point.copy(), np.empty(form.n_variables)
     if form.is_plain:  # the slope at the start, over the least curvature
         with np.errstate(over="ignore"):
-            counts = form.exposure * np.exp(np.where(form.exposure > 0, point, 0.0))
-        likelihood = counts + form.trials * special.expit(point)
+            likelihood = sum(term.slope(amount, point) for term, amount in form.likelihood)
         excess = np.abs(form.diagonal * point - c + likelihood) / form.diagonal
     else:
-        find_modes(form.diagonal, frozen(c), form.exposure, form.trials, form.lower, form.upper, near, excess)
+        find_modes(form.diagonal, frozen(c), form.amounts, form.lower, form.upper, near, excess)
     with np.errstate(over="ignore", invalid="ignore"):
-        size += np.where(form.exposure > 0, form.exposure * np.exp(near), 0.0) + form.trials
+        size += sum(term.bound_slope(amount, near) for term, amount in form.likelihood)
     terms = np.maximum(np.diff(form.couplings.indptr) + 8.0, 16.0 * form.is_plain)  # the checker takes some for granted
     rounding = (size * 2.0**-50 * terms + form.error_of_slopes(np.abs(point))) / form.diagonal
     rest: NDArray[np.float64] = np.abs(near - point) + excess + rounding + 1.0 / np.sqrt(form.diagonal)
@@ -400,7 +398,7 @@ def find_start(form: FieldTerms) -> NDArray[np.float64]:
     scale = np.sqrt(form.diagonal)
     for sweep in range(_SWEEPS):
         c = frozen(form.linear - form.couplings @ x)
-        find_modes(form.diagonal, c, form.exposure, form.trials, form.lower, form.upper, point, excess)
+        find_modes(form.diagonal, c, form.amounts, form.lower, form.upper, point, excess)
         for i in finite.tolist():
             values = form.values_of(i)
             weights = c[i] * values - 0.5 * form.diagonal[i] * values**2

@@ -21,6 +21,7 @@ from dobrushin._estimate.runs import Bias
 from dobrushin._fields.anchor import REMEDY, Anchor, find_start, read_start, space_of
 from dobrushin._fields.certificate import Drift, certify, float_drift, proxy
 from dobrushin._fields.intervals import FIXED, SHARES, Clip, TallyTerms, make_clip, undecidable_share
+from dobrushin._fields.likelihood import TERMS
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.terms import FieldTerms
 from dobrushin._kernels.field_draws import field_steps
@@ -68,13 +69,14 @@ class FieldKernel(ArrayKernel):
     def start_at(cls, form: FieldTerms, region: Region, start: FixedStart, error: NDArray[np.float64]) -> FieldKernel:
         """Make the kernel of a region for chains with this start; `error` bounds the error of a draw of each site."""
         place, point = region.place, start.point
-        names = ("diagonal", "linear", "lower", "upper", "exposure", "trials")
-        sites = tuple(frozen(vars(form)[name][place]) for name in names)
+        numbers = (form.diagonal, form.linear, form.lower, form.upper)
+        amounts = form.amounts[:, place]
+        sites = (*(frozen(number[place]) for number in numbers), frozen(amounts))
         sizes = np.diff(form.value_start)[place]
         value_start = np.concatenate([[0], np.cumsum(sizes)])
         sets = [form.values_of(int(i)) for i in place[sizes > 0]]
         values = (frozen(value_start.astype(np.int64)), frozen(np.concatenate([np.empty(0), *sets])))
-        likelihood = (form.exposure[place] > 0) * 60.0 + (form.trials[place] > 0) * 65.0
+        likelihood = sum((amount > 0) * term.work for term, amount in zip(TERMS, amounts, strict=True))
         work = 1.0 + likelihood + 4.0 * sizes
         return cls(
             region, sites, values, frozen(form.couplings.data[region.entry]), frozen(point[place]),

@@ -56,7 +56,7 @@ def _continuous(form: FieldTerms, positions: NDArray[np.int64]) -> tuple[NDArray
     values = centred_variance(m, width) * _UP
     theorem = np.where(np.isinf(width), CONVEX, CENTRED).astype(np.uint8)
     # The sup over a range of h is in closed form for truncated Gaussians.
-    plain = (form.exposure[positions] == 0) & (form.trials[positions] == 0)
+    plain = ~form.amounts[:, positions].any(axis=0)
     truncated = np.isfinite(form.lower[positions]) | np.isfinite(form.upper[positions])
     rows = np.flatnonzero(plain & truncated)
     if len(rows):

@@ -189,12 +189,10 @@ def undecidable_share(question: Any, errors: DrawErrors) -> float:
         return 0.0
     reach = question.space.anchor.reach()
     pull = float(abs(form.linear[i]) + (abs(form.couplings[[i]]) @ reach)[0] + form.diagonal[i] * reach[i])
-    counts = 0.0
-    if form.exposure[i]:
-        counts = math.e * max(pull, float(form.exposure[i]) * math.exp(form.lower[i]))
-    curvature = float(form.diagonal[i] + 0.25 * form.trials[i]) + counts
+    steep = [term.near_mode(float(amount[i]), pull, float(form.lower[i])) for term, amount in form.likelihood]
+    curvature = float(form.diagonal[i]) + sum(bend for _, bend in steep)
     has_ends = np.isfinite(form.lower[i]) or np.isfinite(form.upper[i])
-    slope = pull + counts + float(form.trials[i]) if has_ends else 0.0  # at the mode
+    slope = pull + sum(slope for slope, _ in steep) if has_ends else 0.0  # at the mode
     # Over this distance the exponent falls by at most 3 / 2, and e^x grows at most by a factor of e.
     room = min(1.0, 0.5 * float(form.width[i]), 1.0 / max(slope, math.sqrt(curvature)))
     return min(1.0, len(ends) * 2.0 * error * math.exp(1.5) / room)

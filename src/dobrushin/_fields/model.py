@@ -11,15 +11,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from dobrushin._fields.likelihood import (
+    LIKELIHOODS,
+    TERMS,
+    Added,
+    bernoulli,
+    normal,
+    per_variable,
+    poisson,
+    require_all,
+)
 from dobrushin._fields.terms import (
     FieldTerms,
-    per_variable,
     read_box,
-    read_counts,
     read_graph,
     read_levels,
     read_precision,
-    require_all,
     require_continuous,
     require_definite,
 )
@@ -27,7 +34,7 @@ from dobrushin._models.couplings import site_values
 from dobrushin._models.local import GridPairs
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import rounded_product, rounded_sum
+from dobrushin._shared.arrays import rounded_sum
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 
@@ -91,11 +98,9 @@ class GaussianField(Model):
                 requirement = "infinite for variables with levels"
                 raise ArgumentError("lower", requirement, float(low[i]), f"variable {names[i]!r}")
             low[i], high[i], sizes[i] = values[0], values[-1], len(values)
-        none = np.zeros(len(diagonal))
+        none = np.zeros((len(TERMS), len(diagonal)))
         start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        form = FieldTerms(
-            couplings, diagonal, slope, low, high, none, none, start, np.concatenate([np.empty(0), *sets])
-        )
+        form = FieldTerms(couplings, diagonal, slope, low, high, none, start, np.concatenate([np.empty(0), *sets]))
         require_definite(form, names)
         super().__init__(form, labels)
 
@@ -221,14 +226,7 @@ class GaussianField(Model):
         >>> float(prior.poisson([3, 0], exposure=[1.5, 2.0]).log_density([0.0, 0.0]))
         -3.5
         """
-        form = self._form
-        values = read_counts(counts, self._labels, "counts")
-        seen = ~np.isnan(values)
-        require_continuous(form, seen, self._labels)
-        rates = per_variable(exposure, self._labels, np.nan, "exposure")
-        fine = ~seen | (rates > 0) & (rates <= 1e15)
-        require_all(fine, rates, self._labels, "exposure", "positive and at most 1e15")
-        return self._pulled(np.where(seen, values, 0.0), exposure=form.exposure + np.where(seen, rates, 0.0))
+        return self._add(poisson(self._labels, counts, exposure))
 
     @public()
     def bernoulli(self, outcomes: Any, trials: Any = 1) -> GaussianField:
@@ -247,12 +245,7 @@ class GaussianField(Model):
         >>> round(float(field.log_density([0.0, 0.0])), 6)
         -1.386294
         """
-        form = self._form
-        tried = read_counts(trials, self._labels, "trials")
-        values = read_counts(outcomes, self._labels, "outcomes", np.nan_to_num(tried))
-        seen = ~np.isnan(values)
-        require_continuous(form, seen, self._labels)
-        return self._pulled(np.where(seen, values, 0.0), trials=form.trials + np.where(seen, tried, 0.0))
+        return self._add(bernoulli(self._labels, outcomes, trials))
 
     @public()
     def normal(self, values: Any, precision: Any = 1.0) -> GaussianField:
@@ -273,27 +266,49 @@ class GaussianField(Model):
         array([[ 6., -1.],
                [-1.,  2.]])
         """
-        form = self._form
-        measured = per_variable(values, self._labels, np.nan, "values")
-        seen = ~np.isnan(measured)
-        fine = ~seen | (np.abs(measured) <= check.LARGEST)
-        require_all(fine, measured, self._labels, "values", check.FINITE)
-        require_continuous(form, seen, self._labels)
-        weight = per_variable(precision, self._labels, np.nan, "precision")
-        fine = ~seen | (weight > 0) & (weight <= check.LARGEST)
-        require_all(fine, weight, self._labels, "precision", "positive and finite")
-        weight = np.where(seen, weight, 0.0)
-        diagonal, rounding = rounded_sum(form.diagonal, weight)
-        pull, pull_rounding = rounded_product(weight, np.where(seen, measured, 0.0))
-        diagonal_error = _added(form.diagonal_error, rounding)
-        return self._pulled(pull, pull_rounding, diagonal=diagonal, diagonal_error=diagonal_error)
+        return self._add(normal(self._labels, values, precision))
 
-    def _pulled(self, pull: NDArray[np.float64], *errors: NDArray[np.float64], **parts: Any) -> GaussianField:
-        """Return the field with `pull` added to its linear terms; `errors` bound how far the pull is off."""
-        linear, rounding = rounded_sum(self._form.linear, pull)
-        error = _added(self._form.linear_error, *errors, rounding)
-        form = replace(self._form, linear=linear, linear_error=error, **parts)
-        return type(self)._from_form(form, self._labels)
+    @public()
+    def observe(self, likelihood: str, observations: Any, **parameters: Any) -> GaussianField:
+        """The field given observations, with a likelihood by its name.
+
+        Parameters
+        ----------
+        likelihood : str
+            "poisson", "bernoulli" or "normal", whose methods have the same arguments, or one that was registered.
+        observations : array or dict from labels
+            NaN, or no entry, where nothing was observed.
+        **parameters
+            Those of the likelihood.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> prior = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]])
+        >>> prior.observe("poisson", [3, 0], exposure=2.0) == prior.poisson([3, 0], exposure=2.0)
+        True
+        """
+        check.choice(likelihood, tuple(LIKELIHOODS), "likelihood")
+        return self._add(LIKELIHOODS[likelihood](self._labels, observations, **parameters))
+
+    def _add(self, added: Added) -> GaussianField:
+        """Return the field with the terms of observations."""
+        form, labels = self._form, self._labels
+        require_continuous(form, added.seen, labels)
+        amounts = form.amounts.copy()
+        for term, row in zip(TERMS, amounts, strict=True):
+            amount = added.amounts.get(term.name, np.zeros(len(row)))
+            requirement = f"of a likelihood with amounts of {term.name!r} that are finite and not negative"
+            require_all((amount >= 0) & (amount <= check.LARGEST), amount, labels, "observations", requirement)
+            row += amount
+        parts: dict[str, Any] = {"amounts": amounts}
+        if added.precision is not None:
+            diagonal, rounding = rounded_sum(form.diagonal, added.precision)
+            parts |= {"diagonal": diagonal, "diagonal_error": _round_up(form.diagonal_error, rounding)}
+        linear, rounding = rounded_sum(form.linear, added.pull)
+        pull_error = np.zeros(len(linear)) if added.pull_error is None else added.pull_error
+        error = _round_up(form.linear_error, pull_error, rounding)
+        return type(self)._from_form(replace(form, linear=linear, linear_error=error, **parts), labels)
 
     # -- what it is made of ----------------------------------------------------------------
 
@@ -382,7 +397,7 @@ def _read_prior(graph: Any, rho: Any, precision: Any) -> tuple[Any, NDArray[np.f
     return weights, np.asarray(weights.sum(axis=1)).ravel(), labels, check.positive(precision, "precision")
 
 
-def _added(*errors: NDArray[np.float64]) -> NDArray[np.float64]:
+def _round_up(*errors: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the sum of bounds, rounded up."""
     total: NDArray[np.float64] = np.sum(errors, axis=0) * (1.0 + 2.0**-50)
     return total

@@ -58,7 +58,7 @@ class PartOfField:
         scanned = self.given.positions[scan._updates(self.given.size)]
         self.positions = self._reached(np.union1d(scanned, self.given.positions[asked]), scanned, is_bounded)
         far[is_bounded] = 0.0
-        own = (form.diagonal, form.linear, form.exposure, form.trials, lower, upper, value, far, off)
+        own = (form.diagonal, form.linear, *form.amounts, lower, upper, value, far, off)
         self.sites = np.stack(own)[:, self.positions]
         chosen = sparse.coo_array(sparse.triu(form.couplings[self.positions][:, self.positions], k=1))
         self.scopes, self.couplings = np.stack(chosen.coords, axis=1), chosen.data

@@ -24,6 +24,7 @@ from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan
 from dobrushin._estimate.query import Query, Space, make_space
 from dobrushin._estimate.targets import Statistic, Target, TargetReader
 from dobrushin._fields.anchor import REMEDY, supersolve
+from dobrushin._fields.likelihood import TERMS
 from dobrushin._fields.questions import FieldQuestion, FieldReader, Quantile
 from dobrushin._fields.terms import SMALLEST, FieldTerms
 from dobrushin._models.model import Model
@@ -372,9 +373,9 @@ class LazyGrid(Model):
             k = int(np.argmin(fine))
             requirement = f"at most linear_bound = {self.bound:g} in size"
             raise ArgumentError("linear", requirement, float(linear[k]), f"site {positions[k]}")
-        none, free = np.zeros(n), np.full(n, np.inf)
+        none, free = np.zeros((len(TERMS), n)), np.full(n, np.inf)
         start = np.zeros(n + 1, dtype=np.int64)
-        return FieldTerms(matrix, np.full(n, self.own), linear.copy(), -free, free, none, none, start, np.empty(0))
+        return FieldTerms(matrix, np.full(n, self.own), linear.copy(), -free, free, none, start, np.empty(0))
 
     def _describe_states(self) -> tuple[str, str]:
         return "values", "unbounded; their linear terms are a function"

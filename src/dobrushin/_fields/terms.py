@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse, special
+from scipy import sparse
 
+from dobrushin._fields.likelihood import TERMS, Term, per_variable, require_all
 from dobrushin._models.couplings import is_graph
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import FLOAT, WHOLE, CheckedArrays, Form
@@ -37,15 +38,18 @@ SMALLEST = 2.0**-1074  # the distance of numbers where products underflow
 class FieldTerms(Form):
     """pi(x) ∝ exp( -sum_i phi_i(x_i) - sum over unordered pairs Q_ij x_i x_j ) on a box.
 
-    phi_i(x) = diagonal_i x^2 / 2 - linear_i x + exposure_i e^x + trials_i log(1 + e^x), on the interval from lower_i to
-    upper_i, or on the values of variable i where it has any (exposure and trials are then 0).
+    phi_i(x) = diagonal_i x^2 / 2 - linear_i x + sum_k amounts_ki g_k(x), with the functions g_k of likelihoods
+    (`TERMS`), on the interval from lower_i to upper_i, or on the values of variable i where it has any; amounts are
+    then 0.
 
     Parameters
     ----------
     couplings : CSR matrix
         Q: symmetric, with an empty diagonal and sorted columns.
-    diagonal, linear, lower, upper, exposure, trials : arrays
+    diagonal, linear, lower, upper : arrays
         One number for each variable.
+    amounts : array, shape (terms, variables)
+        One row for each of `TERMS`.
     value_start, values : arrays
         The values of variables on finite sets, in increasing order, CSR; no value for continuous ones.
     linear_error, diagonal_error : arrays, optional
@@ -59,8 +63,7 @@ class FieldTerms(Form):
     linear: NDArray[np.float64]
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
-    exposure: NDArray[np.float64]
-    trials: NDArray[np.float64]
+    amounts: NDArray[np.float64]
     value_start: NDArray[np.int64]
     values: NDArray[np.float64]
     linear_error: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
@@ -71,7 +74,7 @@ class FieldTerms(Form):
     stored_as: ClassVar = "GaussianField"
     stored_arrays: ClassVar = {
         "i": WHOLE, "j": WHOLE, "couplings": FLOAT, "diagonal": FLOAT, "linear": FLOAT, "lower": FLOAT, "upper": FLOAT,
-        "exposure": FLOAT, "trials": FLOAT, "value_start": WHOLE, "values": FLOAT,
+        **{term.name: FLOAT for term in TERMS}, "value_start": WHOLE, "values": FLOAT,
     }  # fmt: skip
     optional_arrays: ClassVar = {"linear_error": FLOAT, "diagonal_error": FLOAT}
 
@@ -133,7 +136,7 @@ class FieldTerms(Form):
     def is_gaussian(self) -> bool:
         """Whether the field is Gaussian: continuous, without truncation, all likelihoods normal."""
         free = np.isneginf(self.lower).all() and np.isposinf(self.upper).all()
-        return bool(free and not self.exposure.any() and not self.trials.any())
+        return bool(free and not self.amounts.any())
 
     @cached_property
     def curvature(self) -> NDArray[np.float64]:
@@ -145,10 +148,13 @@ class FieldTerms(Form):
         if self.is_plain:
             return frozen(least)
         with np.errstate(over="ignore", invalid="ignore"):
-            counts = np.where(self.exposure > 0, self.exposure * np.exp(self.lower), 0.0)
-            farthest = np.maximum(np.abs(self.lower), np.abs(self.upper))
-            logit = np.where(self.trials > 0, self.trials * special.expit(farthest) * special.expit(-farthest), 0.0)
-        return frozen(least + (counts + logit) * (1 - 2.0**-40))
+            more = sum(term.least_curvature(amount, self.lower, self.upper) for term, amount in self.likelihood)
+        return frozen(least + more * (1 - 2.0**-40))
+
+    @property
+    def likelihood(self) -> list[tuple[Term, NDArray[np.float64]]]:
+        """The functions that likelihoods add, each with its amounts."""
+        return list(zip(TERMS, self.amounts, strict=True))
 
     def values_of(self, i: int) -> NDArray[np.float64]:
         """The values of a variable on a finite set; none for a continuous one."""
@@ -162,9 +168,9 @@ class FieldTerms(Form):
 
     def log_density(self, states: NDArray[Any]) -> NDArray[np.float64]:
         x = np.asarray(states, dtype=np.float64)
-        own = -0.5 * self.diagonal * x * x + self.linear * x - self.trials * np.logaddexp(0.0, x)
-        with np.errstate(over="ignore"):
-            own -= self.exposure * np.exp(np.where(self.exposure > 0, x, 0.0))
+        own = -0.5 * self.diagonal * x * x + self.linear * x
+        for term, amount in reversed(self.likelihood):
+            own -= term.value(amount, x)
         return np.einsum("sn->s", own) - 0.5 * np.einsum("sn,sn->s", x, x @ self.couplings)
 
     def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -202,8 +208,8 @@ class FieldTerms(Form):
         matrix = sparse.csr_array(rows[:, kept])
         matrix.sort_indices()
         return FieldTerms(
-            matrix, self.diagonal[kept], linear, self.lower[kept], self.upper[kept], self.exposure[kept],
-            self.trials[kept], np.concatenate([[0], np.cumsum(sizes)]), np.concatenate([np.empty(0), *values]),
+            matrix, self.diagonal[kept], linear, self.lower[kept], self.upper[kept],
+            self.amounts[:, kept], np.concatenate([[0], np.cumsum(sizes)]), np.concatenate([np.empty(0), *values]),
             error, self.diagonal_error[kept],
         )  # fmt: skip
 
@@ -219,7 +225,8 @@ class FieldTerms(Form):
         arrays: dict[str, NDArray[Any]] = {"i": upper.coords[0], "j": upper.coords[1], "couplings": upper.data}
         errors = {"linear_error": self.linear_error, "diagonal_error": self.diagonal_error}
         arrays |= {name: error for name, error in errors.items() if error.any()}
-        return arrays | {name: vars(self)[name] for name in self.stored_arrays if name not in arrays}
+        known = vars(self) | {term.name: amount for term, amount in self.likelihood}
+        return arrays | {name: known[name] for name in self.stored_arrays if name not in arrays}
 
     @classmethod
     def from_arrays(cls, arrays: CheckedArrays) -> FieldTerms:
@@ -321,37 +328,6 @@ def _require_symmetric(matrix: Any, argument: str, requirement: str) -> None:
         raise ArgumentError(argument, requirement, (one, other), f"indices {(i, j)} and {(j, i)}")
 
 
-def per_variable(value: Any, labels: Sequence[Hashable], fill: float, argument: str) -> NDArray[np.float64]:
-    """Return a number for each variable, from a number, an array or a dict from labels; `fill` for labels left out."""
-    n = len(labels)
-    if value is None:
-        return np.full(n, fill)
-    if isinstance(value, Mapping):
-        numbers = check.real_array(list(value.values()), argument)
-        array = np.full(n, fill)
-        if len(value):
-            known = check.positions(list(value), labels, check.lookup_table(labels), argument)
-            array[known] = numbers
-        return array
-    array = check.real_array(value, argument)
-    if array.ndim and array.shape != (n,):
-        if array.size != n:
-            requirement = f"a number or one for each of {n} variables"
-            raise ArgumentError(argument, requirement, got=f"shape {array.shape}")
-        array = array.ravel()
-    return np.array(np.broadcast_to(array, (n,)))
-
-
-def require_all(
-    fine: NDArray[np.bool_], array: NDArray[np.float64], labels: Sequence[Hashable], argument: str,
-    requirement: str,
-) -> None:  # fmt: skip
-    """Fail at the first variable where `fine` is false."""
-    if not fine.all():
-        i = int(np.argmin(fine))
-        raise ArgumentError(argument, requirement, float(array[i]), f"variable {labels[i]!r}")
-
-
 def read_box(lower: Any, upper: Any, labels: Sequence[Hashable]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Ends of the intervals; a variable without a limit has an infinite one."""
     low = per_variable(lower, labels, -np.inf, "lower")
@@ -406,19 +382,6 @@ def require_definite(form: FieldTerms, labels: Sequence[Hashable]) -> None:
             raise ArgumentError("precision", _DEFINITE, got="a matrix that is not") from None
 
 
-def read_counts(
-    value: Any, labels: Sequence[Hashable], argument: str, most: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
-    """Observed whole numbers; NaN where nothing was observed."""
-    counts = per_variable(value, labels, np.nan, argument)
-    seen = ~np.isnan(counts)
-    fine = ~seen | (counts >= 0) & (counts <= 2.0**53) & (counts == np.floor(counts))
-    require_all(fine, counts, labels, argument, "whole numbers that are not negative, at most 2^53")
-    if most is not None:
-        require_all(~seen | (counts <= most), counts, labels, argument, "at most the number of trials")
-    return counts
-
-
 def require_continuous(form: FieldTerms, seen: NDArray[np.bool_], labels: Sequence[Hashable]) -> None:
     """Observations are of continuous variables."""
     if (wrong := seen & form.is_finite).any():
@@ -432,12 +395,13 @@ def read_stored(arrays: CheckedArrays) -> FieldTerms:
     n = len(diagonal)
     arrays.require_variables(n)
     arrays.require(diagonal >= LEAST_PRECISION, "a positive diagonal", diagonal)
-    parts: dict[str, Any] = {name: arrays[name] for name in ("linear", "lower", "upper", "exposure", "trials")}
-    for name, part in parts.items():
+    parts: dict[str, Any] = {name: arrays[name] for name in ("linear", "lower", "upper")}
+    amounts = {term.name: arrays[term.name] for term in TERMS}
+    for name, part in (parts | amounts).items():
         arrays.require(len(part) == n, f"{n} numbers in {name}", f"{len(part)}")
     arrays.finite("linear")
-    for name in ("exposure", "trials"):
-        arrays.require(arrays.finite(name) >= 0, f"{name} that are not negative", parts[name])
+    for name, amount in amounts.items():
+        arrays.require(arrays.finite(name) >= 0, f"{name} that are not negative", amount)
     low, high = parts["lower"], parts["upper"]
     fine = (high - low >= _NARROWEST) & (low <= check.LARGEST) & (high >= -check.LARGEST)
     fine &= (low >= -check.LARGEST) | np.isneginf(low)
@@ -453,7 +417,8 @@ def read_stored(arrays: CheckedArrays) -> FieldTerms:
     finite = np.flatnonzero(sizes)
     ends = (low[finite] == values[start[finite]]) & (high[finite] == values[start[finite + 1] - 1])
     arrays.require(ends, "lower and upper as the least and the largest value", low[finite])
-    observed = parts["exposure"][finite] + parts["trials"][finite]
+    parts["amounts"] = np.stack(list(amounts.values()))
+    observed = parts["amounts"][:, finite].sum(axis=0)
     arrays.require(observed == 0, "no likelihood on finite sets", observed)
     errors: dict[str, Any] = {name: arrays[name] for name in FieldTerms.optional_arrays if arrays.get(name) is not None}
     for name, error in errors.items():

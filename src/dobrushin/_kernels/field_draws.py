@@ -1,5 +1,7 @@
 """Draws from the conditional laws of fields: exp(-psi) on an interval, psi(x) = m x^2/2 - c x + E e^x + N log(1 + e^x).
 
+E and N are the amounts of the terms of likelihoods, in the order of `_fields.likelihood.TERMS`.
+
 Truncated Gaussians are drawn by rejection from strips of equal area, other log-concave laws, and Gaussians in a tail
 or a narrow interval, by rejection from three tangents of -psi (theory page, "Draws of fields"). Each step has 2^16
 random words of its own.
@@ -123,10 +125,10 @@ def find_mode(m, c, E, N, low, high):
 
 
 @kernel
-def find_modes(diagonal, c, exposure, trials, lower, upper, point, excess):
+def find_modes(diagonal, c, amounts, lower, upper, point, excess):
     """Points near the modes of many sites, and how far the modes can be from them: |psi'| / m."""
     for i in range(point.size):
-        m, E, N = diagonal[i], exposure[i], trials[i]
+        m, E, N = diagonal[i], amounts[0, i], amounts[1, i]
         x = find_mode(m, c[i], E, N, lower[i], upper[i])
         point[i] = x
         g = _slope(x, m, c[i], E, N)
@@ -387,7 +389,7 @@ def _linear_terms(own, near, Q, x, c):
 
 @kernel
 def field_steps(
-    order, number, repeats, base, period, start, neighbor, Q, diagonal, linear, lower, upper, exposure, trials,
+    order, number, repeats, base, period, start, neighbor, Q, diagonal, linear, lower, upper, amounts,
     value_start, values, keys, c, x
 ):  # fmt: skip
     """Take chains through lists of steps (see `spins`); x is (variables, chains); c is scratch."""
@@ -395,7 +397,7 @@ def field_steps(
         for k in range(order.size):
             i = order[k]
             step = base + r * period + number[k]
-            m, E, N, low, high = diagonal[i], exposure[i], trials[i], lower[i], upper[i]
+            m, E, N, low, high = diagonal[i], amounts[0, i], amounts[1, i], lower[i], upper[i]
             _linear_terms(linear[i], neighbor[start[i] : start[i + 1]], Q[start[i] : start[i + 1]], x, c)
             first, last = value_start[i], value_start[i + 1]
             if first < last:
