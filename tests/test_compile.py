@@ -116,3 +116,12 @@ def test_ctrl_c_waits_until_code_is_compiled(monkeypatch):
         double(1)
     assert double(1) == 2  # it is there
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_without_a_compiler_one_sentence_says_so():
+    code = "try:\n    from dobrushin import influence\nexcept ImportError as error:\n    print(error)"
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0
+    assert "NUMBA_DISABLE_JIT" in done.stdout

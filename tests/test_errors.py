@@ -236,3 +236,12 @@ def test_warnings_are_about_the_line_of_the_caller():
         with pytest.warns(db.VacuousBoundWarning) as caught:
             call()
         assert [(warning.filename, warning.lineno) for warning in caught] == [(__file__, call.__code__.co_firstlineno)]
+
+
+@pytest.mark.parametrize("method", ["exact", "dobrushin", "local"])
+def test_underflow_is_no_error(method):
+    """People who make it one still get answers: bounds count with it."""
+    model = db.Ising.grid(4, 4, couplings=0.1, fields=[500.0, -400.0] * 8)
+    with np.errstate(all="raise"):
+        answer = db.estimate(model, [0], method=method, seed=1)
+    assert answer.is_certified

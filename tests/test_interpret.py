@@ -8,9 +8,11 @@ import sys
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import dobrushin as db
 from dobrushin._exact import order
+from dobrushin._kernels import greedy
 from dobrushin._shared import compile as compiling
 from models import FAMILIES, FAMILIES_WITH_ZEROS, random_model
 from test_pieces import closed_forms, coarse_bounds, influences, scans
@@ -148,3 +150,46 @@ def test_the_first_answer_in_a_fresh_environment_compiles_nothing(tmp_path):
     assert int(compiled) == 0
     answer = db.estimate(db.Ising.grid(1000, 1000, couplings=0.2), [0])
     assert (lower, upper) == (answer.lower.tobytes().hex(), answer.upper.tobytes().hex())
+
+
+def test_norms_of_suffixes_are_summed_alike_by_the_interpreter():
+    rng = np.random.default_rng(0)
+    for n in (9, 200):
+        d, order, columns = rng.random(n), rng.integers(0, n, 30), rng.integers(0, n, 2 * n)
+        begin, influence = 2 * np.arange(n), rng.random(2 * n) * 0.3
+        found = []
+        for code in (greedy.suffix_norms, compiling.Interpreted(greedy.suffix_norms)):
+            found.append(np.empty(31))
+            at = np.zeros(6, dtype=np.int64)
+            code(at, 10**9, order, begin, begin + 2, columns, influence, d.copy(), np.empty(2), found[-1])
+        np.testing.assert_array_equal(*found)
+
+
+def wide_pair():
+    return db.PairwiseMRF([np.zeros(400)] * 2, [(0, 1)], [np.random.default_rng(0).normal(size=(400, 400))])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: db.influence(db.Ising({(0, i): 0.1 for i in range(1, 21)}), method="exact"),
+        lambda: db.influence(wide_pair(), method="paper"),
+        lambda: db.influence(db.FactorGraph([2] * 17, [(range(17), np.zeros((2,) * 17))])),
+        lambda: db.influence(db.Potts({(0, 1): 0.5}, 2**14, np.zeros((2, 2**14))), method="paper"),
+        lambda: db.optimize_scan(db.Influence(0.1 * sparse.eye_array(70_000, k=1)), db.Scan.uniform(70_000, 1)),
+    ],
+)
+def test_what_looks_at_its_allowance_too_rarely_is_not_interpreted(call, monkeypatch):
+    """Such a call would not end for seconds; Ctrl-C and limits in time would wait for it."""
+
+    class TooLarge(Exception):
+        pass
+
+    def code_for(kernel, operations):
+        if operations > compiling.FEW_OPERATIONS:
+            raise TooLarge
+        return kernel
+
+    monkeypatch.setattr(compiling, "code_for", code_for)
+    with pytest.raises(TooLarge):
+        call()

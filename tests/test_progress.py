@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import subprocess
 import sys
 import threading
@@ -311,3 +312,65 @@ def test_a_notebook_shows_the_bar_while_it_moves_and_keeps_it():
     assert "<progress" in kept["text/html"]
     assert kept["text/plain"].startswith("sample, done in ")
     assert any(text.startswith("sampling ") and "left" in text for text in texts), texts
+
+
+def run(code, **environment):
+    """A program of its own: what it printed, and what it printed to the log."""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+def test_a_log_that_can_only_be_written_to_is_enough(monkeypatch):
+    class Stream:
+        def write(self, text):
+            return len(text)
+
+    monkeypatch.setattr(sys, "stderr", Stream())
+    model = db.Ising.grid(2, 2, couplings=0.1)
+    for wanted in (None, True, False):
+        assert db.estimate(model, [0], progress=wanted).chains == 0
+
+
+_IN_A_FORK = """
+import os, sys, time
+from dobrushin._shared import call, progress
+progress._PATIENCE = 0.0
+if child := os.fork():
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+with call.watch(True, "planning"):
+    time.sleep(0.4)
+sys.stderr.flush()
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+def test_a_process_that_was_forked_before_its_call_shows_it():
+    assert "dobrushin: planning" in run(_IN_A_FORK)[1]
+
+
+_A_FORK_IN_A_PAUSE = """
+import os, signal, threading, time
+from dobrushin._shared.clock import PAUSES, seconds
+def compile_something():
+    PAUSES.begin()
+    PAUSES._lock.acquire()
+thread = threading.Thread(target=compile_something)
+thread.start()
+thread.join()
+if child := os.fork():
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+signal.alarm(10)
+begin = seconds()
+time.sleep(0.01)
+os._exit(0 if seconds() > begin and PAUSES.current is None else 1)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+def test_the_clock_of_a_process_that_was_forked_goes_on():
+    run(_A_FORK_IN_A_PAUSE)

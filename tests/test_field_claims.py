@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import dobrushin as db
 from dobrushin._fields.anchor import space_of
 from dobrushin._fields.influence import conditional_variances
 from dobrushin._fields.intervals import FIXED, SHARES, TallyTerms, undecidable_share
+from dobrushin._kernels import field_draws
 from field_reference import KINDS, Grid, random_field
 
 
@@ -232,3 +234,50 @@ def test_the_plan_counts_with_the_draws_that_cannot_be_decided(box, linear, ends
     assert np.mean(np.abs(states - ends[0]) <= 2.0**-50 * sum(map(abs, ends))) <= share + 0.05
     assert plan.bias >= 0.5 * share or not plan.reaches_tolerance
     assert answer.widest <= 0.4 or not plan.reaches_tolerance
+
+
+def logistic_divergence(x, d, trials):
+    """N (log(1 + e^(x + d)) - log(1 + e^x) - d / (1 + e^-x)), in 60 digits."""
+    with localcontext() as context:
+        context.prec = 60
+        x, d = Decimal(x), Decimal(d)
+        s = 1 / (1 + (-x).exp())
+        return float(Decimal(trials) * ((1 + s * (d.exp() - 1)).ln() - s * d))
+
+
+@pytest.mark.parametrize(("trials", "failures"), [(1e6, 3), (1e9, 10), (1e12, 14)])
+def test_ratios_of_nearly_certain_outcomes_are_as_good_as_their_chance_says(trials, failures):
+    field = db.GaussianField([[0.01]]).bernoulli([trials - failures], trials=[trials])
+    space = space_of(field)
+    chance = space.anchor.errors.chance[0]
+    x = math.log(trials / failures)
+    for d in np.linspace(-1.5, 1.5, 31).tolist():
+        for start in (x, -x):
+            exact = logistic_divergence(start, d, trials)
+            ratio = math.exp(-field_draws._divergence(start, d, 0.0, 0.0, trials))
+            assert abs(ratio - math.exp(-exact)) <= chance
+    # Slopes of the tangents: an error of theirs is felt over a distance of about 1.
+    for d in (-0.7, 0.4):
+        exact = trials * math.exp(-x) * -math.expm1(-d) / ((1.0 + math.exp(-x)) * (1.0 + math.exp(-x - d)))
+        assert abs(field_draws._slope_gain(x, d, 0.0, 0.0, trials) - exact) <= chance
+
+
+def test_a_field_of_finite_sets_alone_is_estimated_without_a_warning():
+    field = db.GaussianField([[1.0, -0.3], [-0.3, 1.0]], linear=[0.2, 0.0], levels={0: [-1, 1], 1: [-1, 1]})
+    answer = db.estimate(field, [0], tolerance=0.05, seed=1)
+    assert answer.lower[0] <= math.tanh(0.2) <= answer.upper[0]
+
+
+@pytest.mark.parametrize("precision", [1e-300, 5e-324])
+def test_a_precision_whose_inverse_overflows_is_refused(precision):
+    """No mean is said to be exactly NaN."""
+    with pytest.raises(db.ArgumentError, match="positive on the diagonal, 1e-100 or more"):
+        db.GaussianField([[precision]], linear=[1e10])
+
+
+def test_what_is_too_large_for_a_field_is_told_the_limit():
+    field = db.GaussianField([[1.0, 0.5], [0.5, 1.0]])
+    with pytest.raises(db.ArgumentError, match=r"from -1e\+100 to 1e\+100\. Got 1e\+300"):
+        field.condition({0: 1e300})
+    with pytest.raises(db.ArgumentError, match="at most 1e100 in size"):
+        db.sample(field, db.Scan([0]), initial=[1e300, 0.0])
