@@ -248,7 +248,7 @@ class Stuck(Executor):
 
 
 def test_an_interrupt_does_not_wait_for_an_executor_that_does_nothing(monkeypatch):
-    monkeypatch.setattr(_executor, "_PATIENCE", 0.2)
+    monkeypatch.setattr(_executor, "_STOP_SECONDS", 0.2)
     db.sample(MODEL, SCAN)
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
@@ -299,7 +299,7 @@ def test_more_workers_get_more_pieces(monkeypatch):
     def look() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_executor, "_PATIENCE", 0.0)
+    monkeypatch.setattr(_executor, "_STOP_SECONDS", 0.0)
     submit = lambda pool, k: pool.submit(k)  # noqa: E731
     _executor.run_pieces(stuck, submit, range(1000), {}, look=look, stop=lambda: None)
     assert len(futures) == 200

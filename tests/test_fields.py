@@ -590,7 +590,7 @@ def test_the_influence_of_a_field_alone_certifies_nothing():
 
 
 def test_many_means_of_a_large_gaussian_field_are_solved_at_once(monkeypatch):
-    monkeypatch.setattr("dobrushin._fields.anchor._WHOLE", 500)
+    monkeypatch.setattr("dobrushin._fields.anchor._WHOLE_VARIABLES", 500)
     field = db.GaussianField.grid(30, 30, rho=0.8, linear=1.0)
     everywhere, some = db.estimate(field, "all"), db.estimate(field, list(range(5)))
     assert (everywhere.plan.method, some.plan.method) == ("exact", "local")

@@ -267,7 +267,7 @@ def test_norms_and_radius(monkeypatch):
         assert bound.norm(2) == pytest.approx(np.linalg.norm(dense, 2), rel=1e-5)
         assert bound.norm(np.inf) == pytest.approx(np.linalg.norm(dense, np.inf))
         assert bound.spectral_radius() == pytest.approx(np.abs(np.linalg.eigvals(dense)).max(), rel=1e-4)
-    monkeypatch.setattr("dobrushin._influence.matrix._LARGE", 100)  # of large ones to three digits
+    monkeypatch.setattr("dobrushin._influence.matrix._PRECISE_VARIABLES", 100)  # of large ones to three digits
     assert db.Influence(dense).spectral_radius() == pytest.approx(bound.spectral_radius(), rel=1e-3)
     chain = db.Influence(np.diag([5.0, 5.0, 5.0], k=1))
     assert chain.spectral_radius() == 0

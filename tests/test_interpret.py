@@ -96,7 +96,7 @@ def test_compiled_code_goes_on_where_the_interpreter_has_spent_its_allowance(wor
     expected = work(1)
     interpreted()
     monkeypatch.setattr(compiling, "FEW_OPERATIONS", 100)
-    monkeypatch.setattr(order, "_LITTLE_WORK", 20)
+    monkeypatch.setattr(order, "_LITTLE_OPERATIONS", 20)
     for part, same in zip(work(1), expected, strict=True):
         np.testing.assert_array_equal(part, same)
 

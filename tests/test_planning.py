@@ -189,7 +189,7 @@ def test_the_influence_around_targets_is_a_part_of_the_whole():
     model = db.Ising.grid(90, 90, couplings=0.3)
     known = known_influence(model)
     around = guide.influence_around(known, np.array([4000]))
-    assert guide._SMALL <= len(around.positions) < model.n_variables
+    assert guide._EXACT_RADIUS_VARIABLES <= len(around.positions) < model.n_variables
     inside = known.whole.matrix[around.positions][:, around.positions].toarray()
     np.fill_diagonal(inside, around.matrix.diagonal())
     assert (inside == around.matrix.toarray()).all()
@@ -200,7 +200,7 @@ def test_the_influence_around_targets_is_a_part_of_the_whole():
 def test_the_influence_around_a_hub_is_cut():
     known = known_influence(star(50_000))
     around = guide.influence_around(known, np.array([0]))
-    assert len(around.positions) <= guide._MOST + 1
+    assert len(around.positions) <= guide._MAX_VARIABLES_AROUND + 1
     assert 0 in around.positions
 
 

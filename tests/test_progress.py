@@ -59,8 +59,8 @@ def calling(name):
 def screen(monkeypatch):
     place = Screen()
     monkeypatch.setattr(progress, "_place", lambda wanted: None if wanted is False else lambda: place)
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    monkeypatch.setattr(progress, "_PAUSE", 0.01)
+    monkeypatch.setattr(progress, "_FIRST_PICTURE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "_PICTURE_SECONDS", 0.01)
     return place
 
 
@@ -338,7 +338,7 @@ def test_a_log_that_can_only_be_written_to_is_enough(monkeypatch):
 _IN_A_FORK = """
 import os, sys, time
 from dobrushin._shared import call, progress
-progress._PATIENCE = 0.0
+progress._FIRST_PICTURE_SECONDS = 0.0
 if child := os.fork():
     raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 with call.watch(True, "planning"):

@@ -28,13 +28,13 @@ from dobrushin._shared.executors import Trouble, cores
 from dobrushin._shared.running import Running, master_key
 
 # Seconds per edge that is updated or variable that is visited, on one core.
-_SECONDS = 4.5e-8
+_SECONDS_PER_VISIT = 4.5e-8
 # Sweeps of the first round where nothing is known.
 _PAST = 4
 # The last round begins so many times as far back as the first one, and at least so many sweeps.
-_ROUNDS, _SWEEPS = 64, 1024
+_LAST_ROUND_FACTOR, _LAST_ROUND_SWEEPS = 64, 1024
 # Draws of a pilot, and the share of its time after which no further one is begun.
-_PILOT_DRAWS, _SHARE = 8, 0.2
+_PILOT_DRAWS, _PILOT_SHARE = 8, 0.2
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(1996, 2017))
 # Seconds that a batch of draws should take, and the most draws in one.
 _BATCH_SECONDS, _MOST_DRAWS = 0.2, 4096
@@ -53,7 +53,7 @@ class ClusterRunner(Runner):
     draw_seconds: float
     name: ClassVar[str] = "clusters"
     lanes: ClassVar[int] = 1
-    rate: ClassVar[float] = 1.0 / _SECONDS
+    rate: ClassVar[float] = 1.0 / _SECONDS_PER_VISIT
     counts_states: ClassVar[bool] = False
 
     @property
@@ -79,7 +79,7 @@ class ClusterRunner(Runner):
         return min(1.0, (sweeps * self.magnet.sweep_error + colours + of_model) * (1 + 1e-9))
 
     def look(self, chains: int) -> int:
-        sweeps = LOOK_SECONDS / (4.0 * _SECONDS * chains * max(1, self.magnet.edges))
+        sweeps = LOOK_SECONDS / (4.0 * _SECONDS_PER_VISIT * chains * max(1, self.magnet.edges))
         return max(1, min(2**30, int(sweeps)))
 
     def batches(self, numbers: range, cores: int) -> Batches:
@@ -103,7 +103,7 @@ class ClusterRunner(Runner):
         magnet, spent = self.magnet, np.zeros(len(x), dtype=np.int64)
         halves = (magnet.start, magnet.neighbor, magnet.twin, magnet.first, magnet.tied, magnet.low, magnet.high)
         run_clusters(lo, hi, self.past, *halves, self.targets, keys, x, spent)
-        return _SECONDS * float(spent.sum())
+        return _SECONDS_PER_VISIT * float(spent.sum())
 
     def read(self, x: NDArray[np.int32], rows: NDArray[np.int64], chains: int) -> NDArray[np.int32]:
         """Return the sweeps of each draw, and the clusters of the targets: all rows, whichever are asked for."""
@@ -157,13 +157,15 @@ def make_runner(
     """
     magnet = read_ferromagnet(model)
     _, region = model._region(np.arange(model.n_variables))
-    sweeps = max(_ROUNDS * past, _SWEEPS)
+    sweeps = max(_LAST_ROUND_FACTOR * past, _LAST_ROUND_SWEEPS)
     if most_steps < math.inf:
         sweeps = max(1, int(most_steps // max(1, magnet.edges)))
         past = min(past, sweeps)
     rounds = math.floor(math.log2(sweeps / past)) + 1
     nothing = frozen(np.zeros(model.n_variables))
-    return ClusterRunner(magnet, region, nothing, frozen(targets), past, rounds, _SECONDS * past * magnet.edges + 1e-7)
+    return ClusterRunner(
+        magnet, region, nothing, frozen(targets), past, rounds, _SECONDS_PER_VISIT * past * magnet.edges + 1e-7
+    )
 
 
 def try_runner(model: Model, targets: NDArray[np.int64], patience: float) -> ClusterRunner | None:
@@ -174,7 +176,7 @@ def try_runner(model: Model, targets: NDArray[np.int64], patience: float) -> Clu
     pilot = make_runner(model, targets, 1)
     sweeps: list[int] = []
     spent, keys = 0.0, streams_of(master_key(_PILOT_SEED), range(_PILOT_DRAWS), 1)
-    while len(sweeps) < _PILOT_DRAWS and (not sweeps or spent < _SHARE * patience):
+    while len(sweeps) < _PILOT_DRAWS and (not sweeps or spent < _PILOT_SHARE * patience):
         k, step = len(sweeps), 0
         x = pilot.start(keys, range(1))
         while x[0, 0] <= 0 and step < len(pilot.scan):

@@ -22,11 +22,10 @@ from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.memory import Slot
 from dobrushin._models.potts import LabelPairs
-from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin._shared.arrays import UNIT, frozen, prefix_sums
 from dobrushin._shared.text import printable
 from dobrushin.errors import CertificateError
 
-UNIT = 2.0**-53
 # Bound on the error of both thresholds of an edge together.
 _EDGE_ERROR = 2.0**-49
 _REMEDY = "Pass method='auto' to let the library choose another method."

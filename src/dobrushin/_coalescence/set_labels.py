@@ -13,9 +13,9 @@ from dobrushin._kernels import sets
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._models.potts import LabelPairs
-from dobrushin._sampling.kernel import UNIT, Runner
+from dobrushin._sampling.kernel import Runner
 from dobrushin._sampling.labels import SAFE_EXPONENT, LocalFactors, local_factors, pack_region, sum_factors
-from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin._shared.arrays import UNIT, frozen, prefix_sums
 from dobrushin.errors import ArgumentError
 
 # States are kept in 16 bits, and -1 stands for none.

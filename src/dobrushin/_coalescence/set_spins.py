@@ -21,9 +21,9 @@ from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._models.spins import SpinTerms
 from dobrushin._sampling.bits import MAX_NEIGHBORS, bit_thresholds, tabulate
-from dobrushin._sampling.kernel import IN_CACHE, UNIT, Runner
+from dobrushin._sampling.kernel import CACHE_BYTES, Runner
 from dobrushin._sampling.labels import local_factors, pack_region, sum_factors
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import UNIT, frozen
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class SetField(SetKernel):
     @property
     def costs(self) -> NDArray[np.float64]:
         """By the neighbours, whose sets in all runs of a batch are read."""
-        near = 16 * self.region.size * self.batch <= IN_CACHE
+        near = 16 * self.region.size * self.batch <= CACHE_BYTES
         return (3.7 + (0.3 if near else 1.5) * np.diff(self.region.start)) / 5.0
 
     def begin(self, runs: int) -> NDArray[np.float64]:

@@ -28,9 +28,9 @@ from dobrushin._shared.text import counted, percent, rounded_up
 from dobrushin.errors import BudgetError, CertificateError
 
 # Seconds that draws may be expected to take where the call has no time limit, and seconds for a pilot.
-_PATIENCE, _PILOT, _PILOT_BY_NAME = 30.0, 2.0, 10.0
+_DRAWING_SECONDS, _PILOT_SECONDS, _PILOT_SECONDS_BY_NAME = 30.0, 2.0, 10.0
 # Draws are not planned where an answer is expected within this number of seconds.
-_SOON = 2.0
+_SOON_SECONDS = 2.0
 # Draws of the first block for a mean.
 _FIRST_BLOCK = 256
 
@@ -49,18 +49,18 @@ class ClusterDraws(Method):
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
         best = choice.best
-        if not choice.by_name and (choice.can_sample or (best and best.plan.seconds <= _SOON)):
+        if not choice.by_name and (choice.can_sample or (best and best.plan.seconds <= _SOON_SECONDS)):
             return best
         if query.is_part:
             raise cls.refuse("random clusters need the whole model.")
-        pilot = _PILOT_BY_NAME if choice.by_name else _PILOT
+        pilot = _PILOT_SECONDS_BY_NAME if choice.by_name else _PILOT_SECONDS
         runner = try_runner(query.model, query.positions, pilot)
         if runner is None:
             raise cls.refuse(f"random clusters did not coalesce in a pilot of about {pilot:g} s.")
         own = cls._propose(query, runner, "asked for" if choice.by_name else "the model is a ferromagnet")
         if choice.by_name:
             return own
-        patience = _PATIENCE if query.time_limit is None else min(query.time_limit, MOST_SECONDS)
+        patience = _DRAWING_SECONDS if query.time_limit is None else min(query.time_limit, MOST_SECONDS)
         if best is not None:
             return own if own.plan.seconds < best.plan.seconds else best
         if own.plan.seconds > patience:

@@ -30,7 +30,7 @@ _MOST_UPDATES = 1e19
 # Seconds per step of a certificate, besides its native calls.
 _SECONDS_PER_STEP = 1e-7
 # Share of the planning time for the search of a scan: the rest is for the certificate.
-_SEARCH = 0.75
+_SEARCH_SHARE = 0.75
 # Number of sweeps after which the search checks whether more of them help.
 _FEW_SWEEPS = 4
 
@@ -120,7 +120,7 @@ def cheapest_scan(query: Query) -> Scan | None:
     The number of chains is proportional to 1 / (tolerance - bias)^2, with the bias of exact updates, in the units of
     the space's rows.
     """
-    with current_deadline().part(_SEARCH):
+    with current_deadline().part(_SEARCH_SHARE):
         return _cheapest_sweeps(query) if query.is_about_most else _cheapest_greedy(query)
 
 

@@ -31,7 +31,7 @@ from dobrushin.errors import BudgetError, CertificateError
 from dobrushin.typing import EstimateMethod, Seed
 
 # The part of the time that is left for drawing, and a tolerance that is not worth another plan.
-_SHARE, _VAGUE = 0.8, 0.25
+_DRAWING_SHARE, _VAGUE_TOLERANCE = 0.8, 0.25
 
 
 @public("planning")
@@ -232,8 +232,8 @@ def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, r
     reachable, plan = settings.tolerance, method.plan
     # A run with a checkpoint, which can be resumed later, keeps the requested tolerance.
     if settings.time_limit is not None and running.checkpoint is None and plan.chains:
-        reachable *= math.sqrt(plan.seconds / (_SHARE * settings.time_limit))
-    is_wider = settings.tolerance < reachable < _VAGUE
+        reachable *= math.sqrt(plan.seconds / (_DRAWING_SHARE * settings.time_limit))
+    is_wider = settings.tolerance < reachable < _VAGUE_TOLERANCE
     if is_wider:
         log.info("the time limit allows a tolerance of about %.3g, not %g", reachable, settings.tolerance)
         wider = settings._replace(tolerance=reachable, method=method.name)

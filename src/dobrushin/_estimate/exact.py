@@ -28,9 +28,9 @@ from dobrushin.errors import BudgetError, CertificateError
 # Seconds per variable to find an elimination order.
 SECONDS_PER_VARIABLE = 2.4e-5
 # In models with more variables, a first question about one variable gets its own plan.
-_LARGE = 2**16
+_LARGE_VARIABLES = 2**16
 # An exact answer expected within this number of seconds is preferred even if sampling would be faster.
-_QUICK = 0.1
+_QUICK_SECONDS = 0.1
 # SingleMarginals of all variables are summed and kept for later questions if this takes at most this number of seconds.
 _KEPT = 0.5
 # Seconds that log P(evidence) may take, or the share of the expected seconds of the answer, whichever is more.
@@ -52,12 +52,16 @@ class Exact(Method):
     def quick_seconds(cls, query: Query) -> float | None:
         """Return the expected seconds of planning if they are below those of local sums, else None."""
         seconds = _search_seconds(query)
-        return seconds if not query.is_part and seconds < min(_QUICK, SECONDS_PER_REGION * count_laws(query)) else None
+        return (
+            seconds
+            if not query.is_part and seconds < min(_QUICK_SECONDS, SECONDS_PER_REGION * count_laws(query))
+            else None
+        )
 
     @classmethod
     def propose_quickly(cls, query: Query) -> Method | None:
         method = cls._propose(query, False, "no more work than sampling")
-        return method if method.plan.seconds < _QUICK else None
+        return method if method.plan.seconds < _QUICK_SECONDS else None
 
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
@@ -67,7 +71,7 @@ class Exact(Method):
         if best is None:
             return None if query.is_part else cls._propose(query, False, "Dobrushin's bound is vacuous")
         # Finding a plan takes time as well: not worth it if the best answer so far takes less.
-        worth = max(best.plan.seconds, _QUICK)
+        worth = max(best.plan.seconds, _QUICK_SECONDS)
         if query.is_part or search >= (best.plan.seconds if best.plan.is_certain else worth):
             return best
         own = cls._propose(query, False, "no more work than sampling")
@@ -184,7 +188,11 @@ def _is_alone(query: Query, question: TargetQuestion) -> bool:
     """Return whether this is the first question about a large model, and about one variable only."""
     known = query.space.sum_plans
     others = known.keys() - {tuple(question.positions.tolist())}
-    return query.model.n_variables > _LARGE and len(query.questions) == len(question.positions) == 1 and not others
+    return (
+        query.model.n_variables > _LARGE_VARIABLES
+        and len(query.questions) == len(question.positions) == 1
+        and not others
+    )
 
 
 def known_plan(space: Workspace, limit: float, group: tuple[int, ...] = ()) -> SumPlan:

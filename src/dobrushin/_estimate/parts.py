@@ -31,12 +31,12 @@ from dobrushin._shared.call import guarded
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError, Interrupted, WorkerError
 
-# Components of at most 2**_SMALL joint states always have a clique tree, and are answered together.
-_SMALL = 16
+# Components of at most 2**_SMALL_BITS joint states always have a clique tree, and are answered together.
+_SMALL_BITS = 16
 # Largest product of variables and targets for which the relevant variables of each target are found.
 _MOST_PAIRS = 4_000_000
 # A certain answer for the whole query, expected within this number of seconds, is preferred.
-_SOON = 0.5
+_SOON_SECONDS = 0.5
 # Number of parts that may be simulated although they will miss the tolerance: each takes 30 s or more.
 _MOST_HARD = 1
 # Marks the random bits of parts after the first.
@@ -88,7 +88,7 @@ class ByParts(Method):
     def propose(cls, query: Query, choice: Choice) -> Method | None:
         best = choice.best
         # The search for parts takes time as well.
-        if query.is_part or (best is not None and (not best.plan.is_certain or best.plan.seconds <= _SOON)):
+        if query.is_part or (best is not None and (not best.plan.is_certain or best.plan.seconds <= _SOON_SECONDS)):
             return best
         pieces = _split(query)
         if len(pieces) < 2:
@@ -264,7 +264,7 @@ def _by_component(query: Query) -> list[NDArray[np.int64]]:
     joined = sparse.coo_array((np.ones(len(ends[0])), (ends[0], ends[1])), shape=(count, count))
     group = csgraph.connected_components(joined, directed=False)[1].astype(np.int64)[component]
     size = np.bincount(group, weights=np.log2(query.model.cardinalities))
-    group = np.where(size[group] <= _SMALL, -1, group)
+    group = np.where(size[group] <= _SMALL_BITS, -1, group)
     return [group[question.positions] for question in query.questions]
 
 

@@ -22,9 +22,9 @@ from dobrushin.errors import BudgetError
 
 # Graphs with at most this number of variables are held in bits; for larger ones only one min-fill order is tried.
 _MOST_BITS = 2**14
-# Greedy runs may take this share of the entries to be summed as work, in at most `_ROUNDS` rounds. A unit of work and
-# an entry take about the same time, a few nanoseconds; starting a run takes as long as `_RUN` units.
-_SHARE, _RUN, _ROUNDS = 0.1, 2.0**12, 8
+# Greedy runs may take this share of the entries to be summed as work, in at most `_SEARCH_ROUNDS` rounds. A unit of
+# work and an entry take about the same time, a few nanoseconds; starting a run takes as long as `_RUN_UNITS` units.
+_SEARCH_SHARE, _RUN_UNITS, _SEARCH_ROUNDS = 0.1, 2.0**12, 8
 _MAX_WORK_OF_RUN = 2**29
 # An order with more entries than this is improved piece by piece, in stages of four times the work of the one before:
 # at most this share of the entries that are left, and at most `_LAST_STAGE` units (a second).
@@ -34,16 +34,16 @@ _HOPE = 2.0**12
 # Searches for the order of a region: seeds, and the share of the entries that they may take.
 _SEEDS_OF_REGION, _SHARE_OF_REGION = 16, 0.05
 # A run of so little work may be interpreted; to look for the next variable takes so many operations for each.
-_LITTLE_WORK, _LOOK = 2**13, 8
+_LITTLE_OPERATIONS, _OPERATIONS_PER_LOOK = 2**13, 8
 # Orders with more entries are refused: they would take hours.
 MOST_ENTRIES = 2.0**40
 # Variables in the piece on which min-fill is tried first when a large model has more than twice as many.
-_PIECE = 2**12
+_PIECE_VARIABLES = 2**12
 # An order with at most this number of entries per variable is summed sooner than a better one is found.
 _GOOD = 64.0
 _STAGE = "an order of summing"
 # Searches with at most this number of variables take negligible time.
-_FEW = 64
+_QUICK_VARIABLES = 64
 
 
 class Order(NamedTuple):
@@ -72,7 +72,7 @@ def find_order(adjacency: tuple[Array, Array], sizes: Ints, working: Working, mo
     rank = np.empty(n, dtype=np.int64)
     rank[sweep] = np.arange(n)
     arguments = _graph_arguments(start, indices, sizes)
-    with working.threads() if n > _FEW else nullcontext():
+    with working.threads() if n > _QUICK_VARIABLES else nullcontext():
         best, entries = _best_run(arguments, frozen(rank), sweep, most, working)
     if not entries <= most:
         _refuse(entries if entries < math.inf else 2.0**200, most)
@@ -115,10 +115,10 @@ def _graph_arguments(start: Ints, indices: Ints, sizes: Ints) -> tuple[Array, ..
 
 def _make_order(graph: tuple[Array, ...], rule: int, given: Ints, seed: int, most: float, work: int) -> Any:
     """`greedy_order`, interpreted as long as that takes little work."""
-    code = code_for(greedy_order, _LOOK * len(given) ** 2)
+    code = code_for(greedy_order, _OPERATIONS_PER_LOOK * len(given) ** 2)
     if code is not greedy_order:
-        made = code(*graph, rule, given, seed, most, _LITTLE_WORK)
-        if made[3] <= _LITTLE_WORK:
+        made = code(*graph, rule, given, seed, most, _LITTLE_OPERATIONS)
+        if made[3] <= _LITTLE_OPERATIONS:
             return made
     return greedy_order(*graph, rule, given, seed, most, work)
 
@@ -127,15 +127,15 @@ def _best_run(arguments: tuple[Any, ...], rank: Ints, sweep: Ints, most: float, 
     """Return the best order of some greedy runs, improved piece by piece where its sums take long, and its entries."""
     weights, best, entries, work = arguments[2], sweep, math.inf, 0.0
     rules = (FILL, CLIQUE, WEIGHTED_FILL) if weights.min() < weights.max() else (FILL, CLIQUE)
-    runs = itertools.chain([(GIVEN, 0)], ((rule, seed) for seed in range(1, _ROUNDS + 1) for rule in rules))
+    runs = itertools.chain([(GIVEN, 0)], ((rule, seed) for seed in range(1, _SEARCH_ROUNDS + 1) for rule in rules))
     for rule, seed in runs:
         # Where even the best is far too large, more tries are not worth their time.
-        if seed > 1 and (work > _SHARE * entries or entries > _HOPE * most):
+        if seed > 1 and (work > _SEARCH_SHARE * entries or entries > _HOPE * most):
             break
         order, total, _, used = working.wait_for(
             _make_order, arguments, rule, rank, seed, min(entries, 2.0**200), _MAX_WORK_OF_RUN
         )
-        work += used + _RUN
+        work += used + _RUN_UNITS
         if total < entries:
             best, entries = order, total
     if _IMPROVED_FROM < entries <= _HOPE * most:
@@ -220,9 +220,9 @@ def _min_fill(graph: Any, sizes: list[int], most: float) -> list[int]:
     The heap also holds outdated entries; they are known by a number of edges that is not the present one.
     """
     n = len(sizes)
-    if n > 2 * _PIECE:
+    if n > 2 * _PIECE_VARIABLES:
         centre = int(np.argmax(np.diff(graph.indptr)))
-        piece = csgraph.breadth_first_order(graph, centre, return_predecessors=False)[:_PIECE]
+        piece = csgraph.breadth_first_order(graph, centre, return_predecessors=False)[:_PIECE_VARIABLES]
         _min_fill(graph[piece][:, piece], [sizes[v] for v in piece], most)
     neighbors = _neighbor_sets(graph)
     missing = [_missing_edges(neighbors, v) for v in checked(range(n), _STAGE)]

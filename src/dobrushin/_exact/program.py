@@ -22,11 +22,11 @@ from dobrushin._shared.arrays import Array, Ints, frozen, prefix_sums
 from dobrushin._shared.call import checked, current_deadline
 
 # A node of a few small tables is one step; otherwise its small tables are multiplied first.
-_FEW, _SMALL = 6, 2**12
+_FEW_TABLES, _SMALL_TABLE_ENTRIES = 6, 2**12
 # Of more tables than this, neighbours by size are multiplied first: to look at all pairs would take too long.
-_MANY = 12
+_MANY_TABLES = 12
 # Tables between looks at the limit on planning.
-_LOOK = 1024
+_TABLES_PER_LOOK = 1024
 _STAGE = "steps of summing"
 
 Scope = tuple[int, ...]
@@ -116,7 +116,7 @@ class _Builder:
 
     def add_table(self, scope: Scope) -> int:
         """Add a table with these variables, without a place yet."""
-        if len(self.scopes) % _LOOK == 0:
+        if len(self.scopes) % _TABLES_PER_LOOK == 0:
             current_deadline().check(_STAGE)
         self.scopes.append(scope)
         self.spans.append(math.prod([self.sizes[v] for v in scope]))
@@ -156,21 +156,21 @@ class _Builder:
     def _multiply(self, blocks: list[int]) -> int:
         """Multiply tables, the smallest ones first where that saves work; return the product of all."""
         blocks.sort(key=self._by_size)
-        while len(blocks) > _MANY:
+        while len(blocks) > _MANY_TABLES:
             pairs = [blocks[k : k + 2] for k in range(0, len(blocks), 2)]
             blocks = [self._add_node(pair) if len(pair) == 2 else pair[0] for pair in pairs]
             blocks.sort(key=self._by_size)
         while len(blocks) > 2:
             variables = {v for b in blocks for v in self.scopes[b]}
             whole = self._span(variables)
-            if len(blocks) <= _FEW and whole <= _SMALL:
+            if len(blocks) <= _FEW_TABLES and whole <= _SMALL_TABLE_ENTRIES:
                 return self._add_node(blocks, variables, whole)
             size, first, second = min(
                 (self._span({*self.scopes[a], *self.scopes[b]}), i, j)
                 for i, a in enumerate(blocks)
                 for j, b in enumerate(blocks[:i])
             )
-            if len(blocks) <= _FEW and (4 if len(blocks) == 3 else 2) * size > whole:
+            if len(blocks) <= _FEW_TABLES and (4 if len(blocks) == 3 else 2) * size > whole:
                 break
             pair = [blocks[second], blocks[first]]
             blocks = [b for b in blocks if b not in pair]

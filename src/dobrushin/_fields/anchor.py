@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 FIELD_METHODS: dict[str, type[Method]] = {}
 # Number of variables above which a region around each target is tried before the whole field is factorised; and the
 # number of variables for each mean below which one factorisation, which gives all means, is cheaper nevertheless.
-_WHOLE, _MANY_MEANS = 20_000, 100
+_WHOLE_VARIABLES, _MANY_MEANS = 20_000, 100
 # Systems up to this size are solved directly; larger ones are bounded by their largest row.
-_DIRECT = 60_000
-_SWEEPS, _STILL = 400, 0.01
-_ROOM = 1e-7
+_DIRECT_VARIABLES = 60_000
+_START_SWEEPS, _START_DEVIATIONS = 400, 0.01
+_SOLVER_MARGIN = 1e-7
 # A draw is farther from the mode of its law than 13 m^(-1/2) with probability 2 exp(-72) or less.
-_FAR = 14.0
+_FAR_DEVIATIONS = 14.0
 FAR_CHANCE = 1e-31
 REMEDY = (
     "What may help: a box for the variables (lower=, upper=), a larger diagonal, or weaker couplings. Every field "
@@ -85,7 +85,7 @@ class FieldSpace(Space):
     def candidates(self, query: Query) -> list[type[Method]]:
         exact, local, chains = FIELD_METHODS.values()
         n, counted = self.form.n_variables, any(question.is_counted for question in query.questions)
-        if n > _WHOLE and (counted or n > _MANY_MEANS * len(query.questions)):
+        if n > _WHOLE_VARIABLES and (counted or n > _MANY_MEANS * len(query.questions)):
             return [local, exact, chains]
         return [exact, local, chains]
 
@@ -276,7 +276,7 @@ class Anchor:
             matrix = sparse.csr_array(sparse.dia_array((1.0 / form.diagonal[None], [0]), shape=shape))
             moves = sparse.csr_array(matrix @ abs(form.couplings)) * (1.0 + 8 * UNIT)
             distance[free] = space.supersolution(self.point, np.where(free, 0.0, self.unit), rows, moves)
-        return np.where(form.is_bounded, inside, np.abs(self.point) + _FAR * 1.001 * distance)
+        return np.where(form.is_bounded, inside, np.abs(self.point) + _FAR_DEVIATIONS * 1.001 * distance)
 
     @cached_property
     def errors(self) -> DrawErrors:
@@ -350,12 +350,12 @@ def supersolve(matrix: Any, fixed: NDArray[np.float64]) -> NDArray[np.float64] |
     sums = np.asarray(matrix.sum(axis=1)).ravel() * slack
     rho = float(sums.max(initial=0.0))
     a = None
-    if n <= _DIRECT:
+    if n <= _DIRECT_VARIABLES:
         # C is taken a little too large: the difference covers the rounding of the solution.
-        system = sparse.csc_array(sparse.eye_array(n) - matrix * (1.0 + _ROOM))
+        system = sparse.csc_array(sparse.eye_array(n) - matrix * (1.0 + _SOLVER_MARGIN))
         with np.errstate(all="ignore"):
             try:
-                a = linalg.splu(system).solve(fixed * (1.0 + _ROOM))
+                a = linalg.splu(system).solve(fixed * (1.0 + _SOLVER_MARGIN))
             except RuntimeError:  # singular
                 a = None
     if (a is None or not _is_supersolution(matrix, a, fixed, slack)) and rho < 1.0:
@@ -396,7 +396,7 @@ def find_start(form: FieldTerms) -> NDArray[np.float64]:
     x = np.clip(np.zeros(n), form.lower, form.upper)
     finite = np.flatnonzero(form.is_finite)
     scale = np.sqrt(form.diagonal)
-    for sweep in range(_SWEEPS):
+    for sweep in range(_START_SWEEPS):
         c = frozen(form.linear - form.couplings @ x)
         find_modes(form.diagonal, c, form.amounts, form.lower, form.upper, point, excess)
         for i in finite.tolist():
@@ -405,7 +405,7 @@ def find_start(form: FieldTerms) -> NDArray[np.float64]:
             point[i] = values[int(np.argmax(weights))] if sweep < 20 else x[i]
         moved = float((np.abs(point - x) * scale).max())
         x = point.copy()
-        if moved < _STILL or not np.isfinite(moved):
+        if moved < _START_DEVIATIONS or not np.isfinite(moved):
             break
     return np.where(np.abs(x) <= check.LARGEST, x, np.clip(0.0, form.lower, form.upper))
 

@@ -254,9 +254,9 @@ def float_drift(anchor: Anchor, scan: Scan, objective: Objective) -> Drift:
 
 
 # Share of the tolerance that is kept for the errors of draws, which the search does not include.
-_ROOM = 1e-6
+_DRAW_ERROR_SHARE = 1e-6
 # The sweeps that a diagnosis certifies, and the distance, in conditional standard deviations, that it calls close.
-_SWEEPS, _CLOSE = (10, 100), 0.05
+_DIAGNOSED_SWEEPS, _CLOSE_DEVIATIONS = (10, 100), 0.05
 
 
 class FieldInfluence(Influence):
@@ -329,7 +329,9 @@ def _(
     search = _ScaledSearch(model, targets, weights)
     tolerance = check.positive(tolerance, "tolerance")
     try:
-        found = shortest_scan(search.influence, None, search.weights, tolerance=tolerance * (1.0 - _ROOM), **options)
+        found = shortest_scan(
+            search.influence, None, search.weights, tolerance=tolerance * (1.0 - _DRAW_ERROR_SHARE), **options
+        )
     except ToleranceError as error:
         best = search.certify(error.result)
         raise ToleranceError(tolerance, best.variation.value, error.why, result=best) from None
@@ -366,7 +368,7 @@ class FieldDiagnosis(Diagnosis):
     def lines(self) -> list[tuple[str, str]]:
         holds = "holds" if self.satisfies_dobrushin else "fails"
         strongest = ", ".join(f"{label!r} ({value:.3g})" for label, value in self.strongest)
-        shares = "; ".join(f"{sweeps} sweeps {share:.0%}" for sweeps, share in self.dobrushin.items())
+        shares = "; ".join(f"{sweeps} sweeps {share:.0%}" for sweeps, share in self.dobrushin.items()) or "no scan"
         norms = f"rows {self.row_norm:.3g}, columns {self.column_norm:.3g}, spectral radius {self.spectral_radius:.3g}"
         free = f"{self.unbounded} of them unbounded"
         size = f"{self.n_variables} variables, {free}, up to {self.largest_degree} neighbours"
@@ -374,7 +376,7 @@ class FieldDiagnosis(Diagnosis):
             ("size", size),
             ("influence", f"{norms}: Dobrushin's condition {holds} in Wasserstein distance"),
             ("strongest", strongest),
-            ("dobrushin", f"variables within {_CLOSE:g} deviations of the field after {shares or 'no scan'}"),
+            ("dobrushin", f"variables within {_CLOSE_DEVIATIONS:g} deviations of the field after {shares}"),
             *(("try", advice) for advice in self.advice),
         ]
 
@@ -401,9 +403,9 @@ def _(model: GaussianField) -> FieldDiagnosis:
 def _shares(space: FieldSpace) -> dict[int, float]:
     n = space.form.n_variables
     everything = Objective(np.arange(n), np.ones(n), False)
-    near = _CLOSE / np.sqrt(space.form.diagonal)
+    near = _CLOSE_DEVIATIONS / np.sqrt(space.form.diagonal)
     shares = {}
-    for sweeps in _SWEEPS:
+    for sweeps in _DIAGNOSED_SWEEPS:
         bounds = certify(space.anchor, Scan.systematic(n, n * sweeps), everything).per_variable
         shares[sweeps] = float((bounds <= near).mean())
     return shares

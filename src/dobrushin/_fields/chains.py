@@ -28,7 +28,7 @@ from dobrushin._kernels.field_draws import field_steps
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region, region_of
 from dobrushin._sampling.array_kernel import ArrayKernel, StepList
-from dobrushin._sampling.kernel import IN_CACHE, Batches, FixedStart, Work
+from dobrushin._sampling.kernel import CACHE_BYTES, Batches, FixedStart, Work
 from dobrushin._sampling.sampler import make_runner
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen, weighted_sum
@@ -99,7 +99,7 @@ class FieldKernel(ArrayKernel):
         return np.float64
 
     def batches(self, numbers: range, cores: int) -> Batches:
-        most = max(64, IN_CACHE // (8 * self.region.size) // 64 * 64)
+        most = max(64, CACHE_BYTES // (8 * self.region.size) // 64 * 64)
         return Batches(numbers, min(super().batches(numbers, cores).size, most))
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.float64]:
@@ -139,7 +139,7 @@ def make_kernel(anchor: Anchor, scan: Scan, start: str = "near the modes") -> Fi
 
 
 # Shares of undecidable draws below this part of the tolerance are left to chance.
-_TINY = 1e-6
+_TINY_SHARE = 1e-6
 _UNDECIDED = (
     "the bias is certified before sampling, but a share of up to {} of the draws may be too close to an end of the "
     "event to decide"
@@ -243,7 +243,7 @@ def _undecided(query: Query, scan: Scan) -> float:
     if events and query.proof:
         errors = errors._replace(place=_chain_drift(query, scan).each)
     share = max((undecidable_share(question, errors) for question in events), default=0.0)
-    return share if share > _TINY * query.tolerance else 0.0
+    return share if share > _TINY_SHARE * query.tolerance else 0.0
 
 
 def _clip_for(query: Query, certificate: Any, question: Any, aim: float) -> Clip | None:

@@ -23,10 +23,10 @@ LEVELS = THEOREMS.index("values of the variable")
 
 # More than the rounding of a few operations, and than the error of SciPy's error functions.
 _UP = 1.0 + 2.0**-44
-_SLACK = 1e-12
+_ERF_ERROR = 1e-12
 # Half-widths, in standard deviations, below which the width alone is as good; and intervals, in units of how fast the
 # density changes, below which the closed form of the variance cancels.
-_NARROW, _SHORT = 0.3, 0.1
+_NARROW_DEVIATIONS, _SHORT_INTERVAL = 0.3, 0.1
 _FAR_OUT = 2.0**20
 
 
@@ -76,8 +76,8 @@ def centred_variance(m: NDArray[np.float64], width: NDArray[np.float64]) -> NDAr
         t = 0.5 * width * np.sqrt(m)
         inside = special.erf(t / np.sqrt(2.0))
         lost = np.where(t < 40.0, np.sqrt(2.0 / np.pi) * t * np.exp(-0.5 * t * t) / inside, 0.0)
-        closed = (1.0 - lost + _SLACK) / m
-    return np.minimum(np.where(t < _NARROW, np.inf, closed), np.minimum(width * (width / 12.0), 1.0 / m))
+        closed = (1.0 - lost + _ERF_ERROR) / m
+    return np.minimum(np.where(t < _NARROW_DEVIATIONS, np.inf, closed), np.minimum(width * (width / 12.0), 1.0 / m))
 
 
 def _field_range(form: FieldTerms, positions: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -120,7 +120,7 @@ def _truncated_variance(
         shift = (1.0 - np.where(np.isinf(b), 0.0, ratio)) / mass
         closed = 1.0 + first - second - shift * shift
         size = 1.0 + np.abs(first) + second + shift * shift
-        usable = ((b - a) * (1.0 + np.abs(a)) > _SHORT) & np.isfinite(size) & (a > -30.0)
+        usable = ((b - a) * (1.0 + np.abs(a)) > _SHORT_INTERVAL) & np.isfinite(size) & (a > -30.0)
         # Far from 0 the middle of the interval is rounded too much.
         usable &= np.minimum(np.abs(lower), np.abs(upper)) * root < _FAR_OUT
         return np.where(usable, (closed + 1e-11 * size) / m, np.inf)

@@ -37,10 +37,10 @@ from dobrushin._shared.text import rounded_up
 from dobrushin.errors import ArgumentError
 
 # Largest number of variables of a field, or of a region, that is factorised.
-_LARGEST = 200_000
+_MAX_FACTORISED_VARIABLES = 200_000
 _FIRST_RADIUS = 6
 # More than the error of SciPy's normal distribution function.
-_OUTWARDS = 1e-14
+_NDTR_ERROR = 1e-14
 
 
 class Solution(NamedTuple):
@@ -174,7 +174,7 @@ def _probability(ends: tuple[float, float], solution: Solution) -> tuple[float, 
                 v = max(variance + scale * abs(sign) * solution.variance_error, 1e-300)
                 m = mean + shift * abs(sign) * solution.mean_error * (1.0 + 1e-12)
                 values.append(float(special.ndtr((m - threshold) / math.sqrt(v))))
-        spread = _OUTWARDS * (1.0 + (abs(mean) + abs(threshold)) / math.sqrt(max(variance, 1e-300)))
+        spread = _NDTR_ERROR * (1.0 + (abs(mean) + abs(threshold)) / math.sqrt(max(variance, 1e-300)))
         return max(values) + spread if sign > 0 else min(values) - spread if sign < 0 else values[0]
 
     value = above(low, 0.0) - above(high, 0.0)
@@ -188,7 +188,7 @@ def _quantile(level: float, solution: Solution) -> Solved:
     z, variance = float(special.ndtri(level)), solution.variance
     deviations = [math.sqrt(max(variance + sign * solution.variance_error, 0.0)) for sign in (-1.0, 0.0, 1.0)]
     ends = z * deviations[0], z * deviations[2]
-    pad = solution.mean_error + 10 * _OUTWARDS * (abs(solution.mean) + (1.0 + abs(z)) * deviations[2])
+    pad = solution.mean_error + 10 * _NDTR_ERROR * (abs(solution.mean) + (1.0 + abs(z)) * deviations[2])
     low, high = solution.mean + min(ends) - pad, solution.mean + max(ends) + pad
     density = 0.4 / deviations[0] if deviations[0] > 0.0 else math.inf
     return Solved(solution.mean + z * deviations[1], low, high, min(1.0, 0.5 * (high - low) * density))
@@ -264,8 +264,8 @@ class FieldExact(Solving):
     @classmethod
     def solve(cls, query: Query, choice: Choice) -> Iterator[tuple[Solved, int]]:
         n = query.model.n_variables
-        if n > _LARGEST:
-            raise cls.refuse(f"{n} variables are too many to factorise (at most {_LARGEST}).")
+        if n > _MAX_FACTORISED_VARIABLES:
+            raise cls.refuse(f"{n} variables are too many to factorise (at most {_MAX_FACTORISED_VARIABLES}).")
         system = System(query.space.form, np.arange(n))
         for question in query.questions:
             if (limit := answer_question(system, question, Outside(0.0, 0.0))) is None:
@@ -301,7 +301,7 @@ class FieldLocal(Solving):
             if system.part.size == size:  # the whole component
                 raise cls.refuse(f"rounding leaves more than {query.tolerance:g}.")
             size = system.part.size
-            if size > _LARGEST:
+            if size > _MAX_FACTORISED_VARIABLES:
                 raise cls.refuse(f"a region of {size} variables is not enough for {query.tolerance:g}.")
             limit = answer_question(system, question, outside)
             if limit is not None and limit.off <= query.tolerance:

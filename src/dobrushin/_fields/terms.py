@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from dobrushin._fields.model import GaussianField
 
 # Blocks up to this size are factorised to see whether they are positive definite.
-_DENSE = 500
+_DENSE_VARIABLES = 500
 # The square of a width must not underflow.
 _NARROWEST = 1e-100
 # Nor must what is divided by a precision overflow.
 LEAST_PRECISION = 1e-100
 # Entries that differ by less, relatively, were meant to be the same.
-_ROUNDED = 1e-9
+_ROUNDED_SHARE = 1e-9
 _DEFINITE = "positive definite on the variables that are not bounded"
 SMALLEST = 2.0**-1074  # the distance of numbers where products underflow
 
@@ -323,7 +323,7 @@ def _require_symmetric(matrix: Any, argument: str, requirement: str) -> None:
         k = int(np.argmax(uneven))
         i, j = int(difference.coords[0][k]), int(difference.coords[1][k])
         one, other = float(matrix[i, j]), float(matrix[j, i])
-        if abs(one - other) <= _ROUNDED * abs(one):
+        if abs(one - other) <= _ROUNDED_SHARE * abs(one):
             requirement += " to the last bit, as (P + P.T) / 2 is"
         raise ArgumentError(argument, requirement, (one, other), f"indices {(i, j)} and {(j, i)}")
 
@@ -375,7 +375,7 @@ def require_definite(form: FieldTerms, labels: Sequence[Hashable]) -> None:
         pair = (labels[int(free[i[k]])], labels[int(free[j[k]])])
         got = f"the coupling {block.data[k]:g} of {pair[0]!r} and {pair[1]!r}"
         raise ArgumentError("precision", _DEFINITE, got=got)
-    if len(free) <= _DENSE:
+    if len(free) <= _DENSE_VARIABLES:
         try:
             np.linalg.cholesky(block.toarray() + np.diag(own))
         except np.linalg.LinAlgError:

@@ -20,9 +20,9 @@ from dobrushin._shared.text import card, counted
 from dobrushin.errors import ArgumentError
 
 # Below this many variables, eigenvalues and singular values are computed densely.
-_DENSE = 400
+_DENSE_VARIABLES = 400
 # Of larger ones the spectral radius is found to three or more digits: more would take minutes.
-_LARGE = 10**5
+_PRECISE_VARIABLES = 10**5
 
 
 class Influence:
@@ -174,7 +174,7 @@ class Influence:
 
     @cached_property
     def _spectral_norm(self) -> float:
-        if self.n_variables <= _DENSE:
+        if self.n_variables <= _DENSE_VARIABLES:
             return float(np.linalg.norm(self._matrix.toarray(), 2))
         # ||C||_2^2 is the spectral radius of the non-negative matrix C'C.
         transpose = sparse.csr_array(self._matrix.T)
@@ -190,7 +190,7 @@ class Influence:
 
     @cached_property
     def _radius(self) -> float:
-        if self.n_variables <= _DENSE:
+        if self.n_variables <= _DENSE_VARIABLES:
             return float(np.abs(np.linalg.eigvals(self._matrix.toarray())).max())
         return _spectral_radius(lambda x: self._matrix @ x, self.n_variables)
 
@@ -223,7 +223,7 @@ def _spectral_radius(apply: Any, n: int) -> float:
     """Spectral radius of a non-negative matrix, given as a product."""
     operator = linalg.LinearOperator((n, n), matvec=apply, dtype=np.float64)
     # The error is about the square of the residual.
-    residual = 1e-6 if n <= _LARGE else 1e-3
+    residual = 1e-6 if n <= _PRECISE_VARIABLES else 1e-3
     options = {"which": "LR", "v0": np.ones(n), "tol": residual, "return_eigenvectors": False}
     with watch(None, "looking for the spectral radius"):
         try:

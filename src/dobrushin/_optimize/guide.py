@@ -31,7 +31,7 @@ from dobrushin.typing import Guide
 # The spectral radius to scale to; benchmarks/guides.py compares it with others.
 RADIUS = 0.95
 # Variables up to which the exact radius is computed, and largest number of variables around targets of larger models.
-_SMALL, _MOST, _ROUNDS = 5000, 20_000, 60
+_EXACT_RADIUS_VARIABLES, _MAX_VARIABLES_AROUND, _POWER_ROUNDS = 5000, 20_000, 60
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def guide_of(known: Influence, bound: Variation, guide: Any) -> Influence | None
     objective = bound._objective
     if bound.value < 0.5 * float(objective.weights @ known.caps[objective.positions]):
         return None
-    radius = known.spectral_radius() if known.n_variables <= _SMALL else _rough_radius(known.matrix)
+    radius = known.spectral_radius() if known.n_variables <= _EXACT_RADIUS_VARIABLES else _rough_radius(known.matrix)
     if not radius >= 1.0:
         return None
     log.info("influence is too strong to choose scans with: scaled by %.3g", RADIUS / radius)
@@ -104,15 +104,15 @@ class InfluenceAround(NamedTuple):
 def influence_around(known: KnownInfluence, targets: Ints) -> InfluenceAround:
     """All of a small model; of a large one, whose whole influence may take long, what is around some targets."""
     n = known.n_variables
-    if n <= _SMALL:
+    if n <= _EXACT_RADIUS_VARIABLES:
         return InfluenceAround(np.arange(n), known.whole.matrix)
     inside = distinct(targets, n)
-    while len(inside) < _SMALL:
+    while len(inside) < _EXACT_RADIUS_VARIABLES:
         current_deadline().check("the strength of the influence")
         seen = distinct(np.concatenate([inside, known.rows(inside).columns]), n)
         if len(seen) == len(inside):
             break
-        inside = distinct(np.concatenate([inside, seen[:_MOST]]), n)
+        inside = distinct(np.concatenate([inside, seen[:_MAX_VARIABLES_AROUND]]), n)
     rows = known.rows(inside)
     place = np.minimum(np.searchsorted(inside, rows.columns), len(inside) - 1)
     is_inside = inside[place] == rows.columns
@@ -123,14 +123,16 @@ def influence_around(known: KnownInfluence, targets: Ints) -> InfluenceAround:
 
 def radius_around(known: KnownInfluence, around: InfluenceAround) -> float:
     """Return the spectral radius of a small model, or estimate it around some targets of a large one."""
-    return known.whole.spectral_radius() if known.n_variables <= _SMALL else _rough_radius(around.matrix)
+    return (
+        known.whole.spectral_radius() if known.n_variables <= _EXACT_RADIUS_VARIABLES else _rough_radius(around.matrix)
+    )
 
 
 def _rough_radius(matrix: Any) -> float:
     """Some steps of power iteration on I + C: good enough to choose with, where the exact radius takes long."""
     x = np.full(matrix.shape[0], 1.0 / np.sqrt(matrix.shape[0]))
     growth = 1.0
-    for _ in range(_ROUNDS):
+    for _ in range(_POWER_ROUNDS):
         current_deadline().check("the strength of the influence")
         y = x + matrix @ x
         growth = float(np.linalg.norm(y))

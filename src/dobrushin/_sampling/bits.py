@@ -16,11 +16,11 @@ from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import ArrayKernel, StepList, repeats_long_cycles
-from dobrushin._sampling.kernel import UNIT, Batches, Kernel, Runner, Work, streams_of
+from dobrushin._sampling.kernel import Batches, Kernel, Runner, Work, streams_of
 from dobrushin._sampling.labels import pack_region
 from dobrushin._sampling.spins import LocalFieldKernel
 from dobrushin._scan import Scan
-from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin._shared.arrays import UNIT, frozen, prefix_sums
 from dobrushin._shared.compile import code_for
 
 # Neighbours that a table of all configurations is made for.

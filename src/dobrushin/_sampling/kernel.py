@@ -26,10 +26,8 @@ from dobrushin._shared.compile import code_for
 from dobrushin._shared.executors import cores
 from dobrushin.errors import ArgumentError
 
-# A double is off by at most this share when it is rounded.
-UNIT = 2.0**-53
 # Bytes of an array that stays in the cache of a core: kernels read larger arrays more slowly.
-IN_CACHE = 2**22
+CACHE_BYTES = 2**22
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from dobrushin._models.memory import Slot
 from dobrushin._models.near import Numbering, Region
 from dobrushin._models.potts import LabelPairs
 from dobrushin._sampling.array_kernel import FEW_CHAINS, ArrayKernel, StepList, WaveKernel, WaveOrder
-from dobrushin._sampling.kernel import IN_CACHE, UNIT, Batches, Work
+from dobrushin._sampling.kernel import CACHE_BYTES, Batches, Work
 from dobrushin._scan import Cycle, Scan
-from dobrushin._shared.arrays import distinct, frozen, prefix_sums, row_entries
+from dobrushin._shared.arrays import UNIT, distinct, frozen, prefix_sums, row_entries
 
 # Log-weights of a variable that differ by more could overflow as exponentials, or underflow in products.
 SAFE_EXPONENT = 500.0
@@ -210,7 +210,7 @@ class FactorsKernel(LabelsKernel):
     def costs(self) -> NDArray[np.float64]:
         """By the entries of the tables that an update looks at, which take longer when they are far apart."""
         cells = self.states * self.factors.counts
-        far = self.factors.table.nbytes > IN_CACHE
+        far = self.factors.table.nbytes > CACHE_BYTES
         return (28.0 + 4.0 * self.factors.counts + (4.0 if far else 1.0) * cells) / 52.0
 
     def device_tables(self) -> tuple[Any, ...]:

@@ -24,9 +24,9 @@ from dobrushin._sampling.array_kernel import (
     WaveOrder,
     find_diagonals,
 )
-from dobrushin._sampling.kernel import UNIT, Runner, Work
+from dobrushin._sampling.kernel import Runner, Work
 from dobrushin._scan import Cycle, Scan
-from dobrushin._shared.arrays import frozen, in_cache
+from dobrushin._shared.arrays import UNIT, frozen, in_cache
 
 # All measured by benchmarks/kernels.py.
 # Entries of the largest matrix of couplings: 128 MB.

@@ -18,7 +18,7 @@ Bools = NDArray[np.bool_]
 # Unit roundoff: the largest relative error of one operation on doubles.
 UNIT = 2.0**-53
 # So many numbers, and a few arrays that are made of them, fit into a cache.
-IN_CACHE = 2**14
+CACHE_NUMBERS = 2**14
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
@@ -38,7 +38,7 @@ def without_repeats(values: NDArray[Any]) -> NDArray[Any]:
 
 def in_cache(rows: int, width: int = 1) -> Iterator[slice]:
     """Rows of a long array a few at a time: what is made of them stays in the cache, and needs no fresh memory."""
-    few = max(1, IN_CACHE // max(1, width))
+    few = max(1, CACHE_NUMBERS // max(1, width))
     return (slice(lo, min(lo + few, rows)) for lo in range(0, rows, few))
 
 

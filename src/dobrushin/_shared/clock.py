@@ -73,7 +73,7 @@ def seconds() -> float:
 # -- Ctrl-C ------------------------------------------------------------------------------------
 
 # Presses of Ctrl-C that are noted; the next one raises even if the code has not looked yet.
-_MOST = 2
+_MAX_PRESSES = 2
 
 
 class Presses:
@@ -90,7 +90,7 @@ class Presses:
 
     def note(self, number: int, frame: FrameType | None) -> None:
         """Take note; workers that were forked meanwhile are interrupted as ever, and so is who does not listen."""
-        if os.getpid() != self._process or self.count == _MOST:
+        if os.getpid() != self._process or self.count == _MAX_PRESSES:
             signal.default_int_handler(number, frame)
         self.count += 1
 

@@ -38,9 +38,9 @@ from dobrushin.errors import ArgumentError, Interrupted, WorkerError
 # Pieces that are handed to the executor before the first of them is done.
 AT_ONCE = 64
 # Shared values of more bytes travel once, smaller ones with each piece.
-_LARGE = 2**18
+_LARGE_BYTES = 2**18
 # Seconds to wait for pieces that were told to stop; fewer where a limit in time was promised.
-_PATIENCE, _HURRY = 5.0, 1.0
+_STOP_SECONDS, _HURRIED_STOP_SECONDS = 5.0, 1.0
 # The last shared value that this process read: path and value.
 _read: tuple[str, Any] = ("", None)
 
@@ -180,7 +180,7 @@ def share(value: Any, executor: Executor | None) -> Iterator[Any]:
         yield future
         return
     data = to_bytes(value) if isinstance(executor, ProcessPoolExecutor) else b""
-    if len(data) <= _LARGE:
+    if len(data) <= _LARGE_BYTES:
         yield value
         return
     shared, folder = value, ""
@@ -256,7 +256,7 @@ def run_pieces(
     with nullcontext(Presses()) if isinstance(executor, Inline) else noted_interrupts() as presses:
         pending: dict[Future[Any], int] = {}
         trouble: Trouble | None = None
-        patience = _PATIENCE
+        patience = _STOP_SECONDS
         try:
             for _ in _rounds(executor, submit, numbers, pending):
                 # Not what `wait` returns: it overlooks what another thread has cancelled.
@@ -269,7 +269,7 @@ def run_pieces(
         except (KeyboardInterrupt, Lost) as ending:
             trouble = ending
         except TimeUp as ending:
-            trouble, patience = ending, _HURRY
+            trouble, patience = ending, _HURRIED_STOP_SECONDS
         finally:
             if pending:
                 _leave(pending, finished, stop, patience, presses)

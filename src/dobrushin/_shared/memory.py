@@ -13,7 +13,7 @@ from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, BudgetError
 
 # Share of the free memory that a call without a limit may take; and the free bytes of systems that do not tell.
-_SHARE, _UNKNOWN = 0.8, 2.0**31
+_FREE_SHARE, _UNKNOWN_FREE_BYTES = 0.8, 2.0**31
 # Address space of a thread: its stack and a heap of its own. Python waits forever for a thread that has less.
 _THREAD = 2.0**26
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -23,7 +23,7 @@ _UNITS |= {unit + "I": 2 ** (10 * k) for k, unit in enumerate("KMGT", start=1)}
 def memory_limit(value: Any, argument: str = "memory_limit") -> float:
     """Return the bytes that a call may take: a number, a text such as "2GiB", or most of the free memory."""
     if value is None:
-        return _SHARE * free_memory()
+        return _FREE_SHARE * free_memory()
     if isinstance(value, str):
         match = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([KMGT]?I?)B?\s*", value.upper())
         try:
@@ -46,7 +46,7 @@ def bytes_text(number: float) -> str:
 
 def free_memory() -> float:
     """Return the free bytes: the smallest limit of the machine, the control groups and the process."""
-    return max(1.0, min([*_machine(), *_groups(), *_process()], default=_UNKNOWN))
+    return max(1.0, min([*_machine(), *_groups(), *_process()], default=_UNKNOWN_FREE_BYTES))
 
 
 def has_room_for_threads(count: int) -> bool:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dobrushin._shared.call import Deadline
 
 # Seconds until something is shown, between two pictures, and at most between two lines of a log.
-_PATIENCE, _PAUSE, _LONGEST = 0.5, 0.25, 60.0
+_FIRST_PICTURE_SECONDS, _PICTURE_SECONDS, _LOG_SECONDS = 0.5, 0.25, 60.0
 # Calls of fewer seconds leave no output in a notebook.
 _BRIEF = 1.5
 _WIDTH = 24
@@ -171,7 +171,7 @@ class Log(Display):
         now = time.monotonic()
         if stage == self._stage and now < self._next:
             return
-        self._pause = 1.0 if stage != self._stage else min(2.0 * self._pause, _LONGEST)
+        self._pause = 1.0 if stage != self._stage else min(2.0 * self._pause, _LOG_SECONDS)
         self._stage, self._next = stage, now + self._pause
         self._write(text)
 
@@ -231,7 +231,7 @@ class Watch:
 
     def _run(self) -> None:
         with _SHOWN:
-            while not self._is_over.wait(_PAUSE):
+            while not self._is_over.wait(_PICTURE_SECONDS):
                 self._tick()
 
     def enter(self, stage: Stage) -> None:
@@ -248,7 +248,7 @@ class Watch:
     def _tick(self) -> None:
         """Show where the call is, if it has taken a moment already."""
         with self._lock, suppress(Exception):  # what is shown must not break what is done
-            if not self._stages or time.monotonic() - self._begin < _PATIENCE:
+            if not self._stages or time.monotonic() - self._begin < _FIRST_PICTURE_SECONDS:
                 return
             # The end of the outermost is what people wait for; else what is done just now.
             stage = next((stage for stage in self._stages if stage.total), self._stages[-1])

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 # Digits of a percentage, decimals and digits of a number, and digits that hold every double.
 _PERCENT_DIGITS, _MAX_DECIMALS, _MAX_DIGITS, _EXACT = 10, 12, 15, 1100
 # Smaller numbers are written with an exponent.
-_SMALL = 1e-4
+_LEAST_DECIMAL = 1e-4
 
 
 def counted(number: int, noun: str) -> str:
@@ -117,7 +117,7 @@ def interval_texts(value: float, lower: float, upper: float) -> tuple[str, str, 
         return f"{value:.{_MAX_DIGITS}g}", low, high
     decimals = decimals_for(half_width, largest)
     numbers = [round_decimal(number, decimals, way) for number, way in ways]
-    if 0 < largest < _SMALL:
+    if 0 < largest < _LEAST_DECIMAL:
         mean, low, high = (_with_exponent(number) for number in numbers)
         return mean, low, high
     texts = [f"{number:f}" for number in numbers]
