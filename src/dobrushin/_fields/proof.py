@@ -22,15 +22,16 @@ from dobrushin._fields.model import GaussianField
 from dobrushin._fields.questions import Exceeds, Quantile
 from dobrushin._models.near import Numbering
 from dobrushin._proof.answers import write_claim
-from dobrushin._proof.archive import Arrays, text_of, write_archive
+from dobrushin._proof.archive import Arrays, different_names, plan_about, write_factors, write_file
+from dobrushin._proof.certificates import BOUND_MARGIN
 from dobrushin._proof.writers import cycle_of
 from dobrushin._scan import Scan
 from dobrushin.errors import ArgumentError
 
-# Bounds on the start and on scans are rounded up by these shares.
-_ROOM, _SHARE = 1e-10, 1e-6
+# Bounds on the start are rounded up by this share.
+_START_MARGIN = 1e-10
 # Ends of intervals are rounded outwards to this part of their width.
-_PART = 1e-6
+_END_PART = 1e-6
 
 
 class PartOfField:
@@ -51,7 +52,7 @@ class PartOfField:
         self.given = Numbering(n, np.setdiff1d(np.arange(n), known))
         value, far, off = (np.zeros(n) for _ in range(3))
         value[known], value[self.given.positions] = list(evidence.values()), anchor.point
-        far[self.given.positions], off[self.given.positions] = anchor.unit * (1.0 + _ROOM), drift
+        far[self.given.positions], off[self.given.positions] = anchor.unit * (1.0 + _START_MARGIN), drift
         lower, upper = form.lower.copy(), form.upper.copy()
         lower[known] = upper[known] = value[known]
         is_bounded = np.isfinite(upper - lower)
@@ -81,44 +82,29 @@ class PartOfField:
         """Numbers in the proof of variables of the field given the evidence."""
         return np.searchsorted(self.positions, self.given.positions[positions])
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the variables, each its own."""
-        labels = [self.field.labels[i] for i in self.positions.tolist()]
-        names = [str(label) for label in labels]
-        return names if len(set(names)) == len(names) else [repr(label) for label in labels]
-
     def write(
         self, path: str | os.PathLike[str], scan: Scan, questions: list[dict[str, Any]], part: dict[str, Any],
         numbers: list[list[float]], ends: tuple[list[list[float]], list[list[float]]],
     ) -> None:  # fmt: skip
         """The file."""
         arrays = Arrays()
-        arrays.add("positions", self.positions)
-        arrays.add("states", np.full(len(self.positions), 2))
-        arrays.add("arity", np.full(len(self.couplings), 2))
-        arrays.add("scope", self.scopes.ravel())
         tables = np.zeros((len(self.couplings), 4))
         tables[:, 3] = -self.couplings
-        arrays.add("tables", tables.ravel())
-        plan: dict[str, Any] = {
-            "variables": self.form.n_variables, "names": self.names, "states": {}, "evidence": [], "dropped": [],
-            "questions": questions, "fingerprint": self.field.fingerprint or "", "confidence": part["confidence"],
-        }  # fmt: skip
-        plan["parts"] = [
-            {
-                "method": "field",
-                "questions": list(range(len(questions))),
-                "scan": arrays.add("scan", self.numbers(cycle_of(scan))),
-                "steps": len(scan),
-                "sites": arrays.add("sites", self.sites),
-                "levels": self.levels,
-                **part,
-            }
-        ]
-        claim = {"lower": ends[0], "upper": ends[1]}
-        outcomes = {"seed": [], "parts": [{"numbers": numbers}]}
-        write_archive(path, text_of(plan), outcomes, claim, arrays.arrays)
+        scopes = np.full(len(self.couplings), 2), self.scopes.ravel()
+        write_factors(arrays, self.positions, scopes=scopes, tables=tables.ravel())
+        names = different_names(self.field._labels_at(self.positions))
+        about = {"fingerprint": self.field.fingerprint or "", "confidence": part["confidence"]}
+        own = {
+            "method": "field",
+            "questions": list(range(len(questions))),
+            "scan": arrays.add("scan", self.numbers(cycle_of(scan))),
+            "steps": len(scan),
+            "sites": arrays.add("sites", self.sites),
+            "levels": self.levels,
+            **part,
+        }
+        plan = plan_about(self.form.n_variables, names, questions, **about, parts=[own])
+        write_file(path, plan, [{"numbers": numbers}], {"lower": ends[0], "upper": ends[1]}, arrays)
 
 
 def write_field_variation(certificate: FieldVariation, path: str | os.PathLike[str]) -> None:
@@ -136,7 +122,7 @@ def write_field_variation(certificate: FieldVariation, path: str | os.PathLike[s
     part = PartOfField(field, {}, scan, objective.positions, anchor, np.zeros(len(anchor.point)))
     kind = {"kind": "joint"} if objective.is_set else {"kind": "bias", "weights": [float(w) for w in objective.weights]}
     question = {**kind, "variables": part.numbers(objective.positions).tolist()}
-    upper = plain.value * (1.0 + _SHARE)
+    upper = plain.value * (1.0 + BOUND_MARGIN)
     ends = [[0.0]], [[min(upper, 1.0) if objective.is_set else upper]]
     part.write(path, scan, [question], {"chains": 1, "slip": 0.0, "confidence": 1.0}, [[]], ends)
 
@@ -195,7 +181,7 @@ def _ends(tally: Any, question: TargetQuestion) -> tuple[list[float], list[float
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ArgumentError("estimate", "one whose intervals are all finite", (low, high))
     size = max(abs(low), abs(high), abs(value))
-    unit = max(10.0 ** math.floor(math.log10(max(high - low, 1e-300))) * _PART, 8.0 * float(np.spacing(size)))
+    unit = max(10.0 ** math.floor(math.log10(max(high - low, 1e-300))) * _END_PART, 8.0 * float(np.spacing(size)))
     least, most = question.bounds
     room = 2e-12 * size
     below, above = (math.floor((low - room) / unit) - 1) * unit, (math.ceil((high + room) / unit) + 1) * unit

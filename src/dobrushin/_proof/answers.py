@@ -21,17 +21,17 @@ from dobrushin._estimate.query import Space, workspace
 from dobrushin._estimate.questions import JointMarginal, SingleMarginals, TargetQuestion
 from dobrushin._estimate.targets import _mean, _sum
 from dobrushin._models import Model
-from dobrushin._proof.archive import Arrays, seed_from, text_of, write_archive
+from dobrushin._proof.archive import Arrays, seed_from, text_of, write_file
 from dobrushin._proof.part_of_model import PartOfModel, positions_in, positions_of
 from dobrushin._shared.running import Running, seed_sequence
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError
 
 # Ends are rounded outwards to a multiple of this part of the width, and by one more unit.
-_DIGITS, _LEAST_WIDTH = 6, 1e-6
+_END_DIGITS, _LEAST_WIDTH = 6, 1e-6
 # Limits on the check of a proof just written, by the checker's estimate.
 _CHECK_SECONDS, _CHECK_BYTES = 1200.0, 2.0**34
 # Extra relative width of sums, for the rounding of the checker.
-_ROOM = 1e-11
+_SUM_MARGIN = 1e-11
 
 
 class Piece(NamedTuple):
@@ -146,9 +146,7 @@ def write_claim(space: Any, estimate: Estimate, path: str | os.PathLike[str]) ->
     del space
     asked: Any = estimate.asked
     plan, outcomes, draft = _compose(asked)
-    text = text_of(plan)
-    outcomes["seed"] = seed_entry(estimate.seed, plan, text, draft.arrays)
-    write_archive(path, text, outcomes, _claim(estimate, asked), draft.arrays.arrays)
+    write_file(path, plan, outcomes, _claim(estimate, asked), draft.arrays, estimate.seed)
 
 
 def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, verify: bool) -> Estimate:
@@ -190,8 +188,8 @@ def _pieces(asked: Asked) -> list[Piece]:
     return pieces
 
 
-def _compose(asked: Asked) -> tuple[dict[str, Any], dict[str, Any], Draft]:
-    """Return the plan and the outcomes; the outcomes are empty before anything is drawn."""
+def _compose(asked: Asked) -> tuple[dict[str, Any], list[dict[str, Any]], Draft]:
+    """Return the plan, and the outcomes of its parts, which are empty before anything is drawn."""
     assert asked.weighed is not None
     model, query, pieces = asked.weighed, _transcript(asked).method.query, _pieces(asked)
     methods = [piece.method for piece in pieces if piece.method is not None]
@@ -218,7 +216,7 @@ def _compose(asked: Asked) -> tuple[dict[str, Any], dict[str, Any], Draft]:
         "confidence": float(query.confidence) if any("confidence" in part for part, _ in parts) else 1.0,
         "parts": [part for part, _ in parts],
     }
-    return plan, {"parts": [outcome for _, outcome in parts]}, draft
+    return plan, [outcome for _, outcome in parts], draft
 
 
 def _linear(question: Any, numbers: list[int], spins: bool) -> dict[str, Any]:
@@ -240,20 +238,6 @@ def _linear(question: Any, numbers: list[int], spins: bool) -> dict[str, Any]:
     }
 
 
-def seed_entry(seed: Any, plan: dict[str, Any], text: str, arrays: Arrays) -> list[int]:
-    """Return the seed as the file has it: nothing where it follows from the plan."""
-    if not any("kernel" in part for part in plan["parts"]):
-        return []
-    sequence = seed_sequence(seed)
-    entropy = sequence.entropy
-    if not isinstance(entropy, int) or sequence.pool_size != 4:
-        raise ArgumentError("seed", "one whole number, with a spawn key or without", seed)
-    spawn_key = [int(k) for k in sequence.spawn_key]
-    if entropy == seed_from(text, arrays.arrays) and not spawn_key:
-        return []
-    return [entropy, *spawn_key]
-
-
 def _claim(estimate: Estimate, asked: Asked) -> dict[str, Any]:
     lower: list[list[float]] = []
     upper: list[list[float]] = []
@@ -262,9 +246,9 @@ def _claim(estimate: Estimate, asked: Asked) -> dict[str, Any]:
         for question in piece.questions:
             rows, rest = rest[: len(question)], rest[len(question) :]
             # Sums are rounded, and the checker's bound on that is another one.
-            room: Any = _ROOM if method is not None and method.plan.is_certain else 0.0
+            room: Any = _SUM_MARGIN if method is not None and method.plan.is_certain else 0.0
             if method is not None and method.name == "exact":
-                room = 4.0 * estimate.bias_bound[rows] + _ROOM
+                room = 4.0 * estimate.bias_bound[rows] + _SUM_MARGIN
             low, high = round_outwards(estimate.lower[rows], estimate.upper[rows], room, question)
             cuts = np.cumsum(question.sizes)[:-1] if isinstance(question, SingleMarginals) else np.empty(0, np.int64)
             lower += [part.tolist() for part in np.split(low, cuts)]
@@ -277,7 +261,7 @@ def round_outwards(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Round interval limits outwards to few digits, with a margin for the rounding of the checker."""
     least, most = question.bounds
-    unit = 10.0 ** (np.floor(np.log10(np.maximum(high - low, _LEAST_WIDTH))) - _DIGITS)
+    unit = 10.0 ** (np.floor(np.log10(np.maximum(high - low, _LEAST_WIDTH))) - _END_DIGITS)
     unit *= max(1.0, 10.0 ** math.ceil(math.log10(question.span)))
     below = (np.floor((low - room) / unit) - 1.0) * unit
     above = (np.ceil((high + room) / unit) + 1.0) * unit

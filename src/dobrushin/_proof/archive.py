@@ -7,18 +7,21 @@ import io
 import json
 import os
 import zipfile
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._shared.environment import replace_file
+from dobrushin._shared.running import seed_sequence
+from dobrushin.errors import ArgumentError
 
 FORMAT = "dobrushin proof 2"
 # Every file has this date: the same proof is the same bytes.
 _DATE = (1980, 1, 1, 0, 0, 0)
 # Shorter arrays are not compressed.
-_SHORT = 512
+_SHORT_BYTES = 512
 
 
 class Arrays:
@@ -63,20 +66,61 @@ def seed_from(plan: str, arrays: dict[str, NDArray[Any]]) -> int:
     return int.from_bytes(whole.digest()[:16], "big")
 
 
-def write_archive(
-    path: str | os.PathLike[str], plan: str, outcomes: dict[str, Any], claim: dict[str, Any],
-    arrays: dict[str, NDArray[Any]],
+def different_names(labels: Iterable[Hashable]) -> list[str]:
+    """Return a different name for each label."""
+    known = list(labels)
+    names = [str(label) for label in known]
+    return names if len(set(names)) == len(names) else [repr(label) for label in known]
+
+
+def write_factors(
+    arrays: Arrays, positions: NDArray[np.int64], states: Any = 2, scopes: Any = ((), ()), tables: Any = (),
 ) -> None:  # fmt: skip
-    """Write the file, replacing an existing one."""
+    """Add the arrays of a model: variables, their numbers of states, and sizes, scopes and tables of its factors."""
+    sizes, members = scopes
+    arrays.add("positions", positions)
+    arrays.add("states", np.broadcast_to(states, len(positions)))
+    arrays.add("arity", np.asarray(sizes, dtype=np.int64))
+    arrays.add("scope", np.asarray(members, dtype=np.int64))
+    arrays.add("tables", np.asarray(tables, dtype=np.float64))
+
+
+def plan_about(variables: int, names: list[str], questions: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    """Return the entries of a plan about a model of `variables` variables, some of which have names in the proof."""
+    nothing: dict[str, Any] = {"states": {}, "evidence": [], "dropped": [], "fingerprint": ""}
+    return nothing | {"variables": int(variables), "names": names, "questions": questions} | more
+
+
+def write_file(
+    path: str | os.PathLike[str], plan: dict[str, Any], parts: list[dict[str, Any]], claim: dict[str, Any],
+    arrays: Arrays, seed: Any = None,
+) -> None:  # fmt: skip
+    """Write a plan, the outcomes of its parts and the claim, replacing an existing file."""
+    text = text_of(plan)
+    outcomes = {"seed": _seed_entry(seed, plan, text, arrays), "parts": parts}
     rest = json.dumps({"format": FORMAT, "outcomes": outcomes, "claim": claim}, ensure_ascii=True, allow_nan=False)
-    members = {"proof.json": f'{{"plan": {plan}, {rest[1:]}'.encode()}
-    for name, array in arrays.items():
+    members = {"proof.json": f'{{"plan": {text}, {rest[1:]}'.encode()}
+    for name, array in arrays.arrays.items():
         data = io.BytesIO()
         np.lib.format.write_array(data, array, allow_pickle=False)
         members[f"{name}.npy"] = data.getvalue()
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in members.items():
-            kind = zipfile.ZIP_STORED if len(content) < _SHORT else zipfile.ZIP_DEFLATED
+            kind = zipfile.ZIP_STORED if len(content) < _SHORT_BYTES else zipfile.ZIP_DEFLATED
             archive.writestr(zipfile.ZipInfo(name, _DATE), content, kind, compresslevel=1)
     replace_file(os.fspath(path), buffer.getvalue())
+
+
+def _seed_entry(seed: Any, plan: dict[str, Any], text: str, arrays: Arrays) -> list[int]:
+    """Return the seed as the file has it: nothing where it follows from the plan."""
+    if not any("kernel" in part for part in plan["parts"]):
+        return []
+    sequence = seed_sequence(seed)
+    entropy = sequence.entropy
+    if not isinstance(entropy, int) or sequence.pool_size != 4:
+        raise ArgumentError("seed", "one whole number, with a spawn key or without", seed)
+    spawn_key = [int(k) for k in sequence.spawn_key]
+    if entropy == seed_from(text, arrays.arrays) and not spawn_key:
+        return []
+    return [entropy, *spawn_key]

@@ -7,20 +7,18 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin._coalescence.certificate import Coalescence
 from dobrushin._coalescence.sets import choose_sets
 from dobrushin._influence.known import KnownInfluence
-from dobrushin._proof.answers import seed_entry
-from dobrushin._proof.archive import Arrays, text_of, write_archive
+from dobrushin._proof.archive import Arrays, plan_about, write_factors, write_file
 from dobrushin._proof.part_of_model import PartOfModel, positions_of
 from dobrushin._proof.writers import cycle_of, plan_draws
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 
 # A bound on a distance is rounded up by this share, and a limit by this much.
-_SHARE, _UNIT = 1e-6, 1e-9
+BOUND_MARGIN, _LIMIT_MARGIN = 1e-6, 1e-9
 
 
 def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> None:
@@ -44,7 +42,8 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
     else:
         rows = source.rows(updated)
         positions = np.unique(np.concatenate([updated, objective.positions, rows.columns.astype(np.int64)]))
-        about = _without_factors(arrays, source, positions)
+        write_factors(arrays, positions)
+        about = plan_about(source.n_variables, [str(source.labels[i]) for i in positions.tolist()], [])
         number = partial(np.searchsorted, positions)
         owner = np.repeat(updated, np.diff(rows.start))
         entries = [number(owner), number(rows.columns.astype(np.int64)), rows.values]
@@ -64,23 +63,11 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
         "initial": arrays.add("initial", initial),
         "matrix": matrix,
     }
-    upper = min(certificate.value * (1.0 + _SHARE), float(np.sum(objective.weights)))
+    upper = min(certificate.value * (1.0 + BOUND_MARGIN), float(np.sum(objective.weights)))
     weights = [float(weight) for weight in objective.weights]
     question = {"kind": "distance", "variables": number(objective.positions).tolist(), "weights": weights}
     plan = about | {"fingerprint": "", "questions": [question], "confidence": 1.0, "parts": [part_plan]}
     _write(path, plan, {}, arrays, [upper], None)
-
-
-def _without_factors(arrays: Arrays, source: Any, positions: NDArray[np.int64]) -> dict[str, Any]:
-    """Return what a plan says of variables without factors."""
-    arrays.add("positions", positions)
-    arrays.add("states", np.full(len(positions), 2))
-    for name in ("arity", "scope"):
-        arrays.add(name, np.empty(0, dtype=np.int64))
-    arrays.add("tables", np.empty(0))
-    names = [str(source.labels[i]) for i in positions.tolist()]
-    empty: dict[str, Any] = {"states": {}, "evidence": [], "dropped": []}
-    return {"variables": int(source.n_variables), "names": names, **empty}
 
 
 def write_coalescence(certificate: Coalescence, path: str | os.PathLike[str]) -> None:
@@ -112,7 +99,7 @@ def write_coalescence(certificate: Coalescence, path: str | os.PathLike[str]) ->
         "means": [],
         "attempt": -1,
     }
-    upper = min(1.0, certificate.value + _UNIT)
+    upper = min(1.0, certificate.value + _LIMIT_MARGIN)
     question = {"kind": "joint", "variables": part.numbers(targets).tolist()}
     about = {"fingerprint": "", "questions": [question], "confidence": float(certificate.confidence)}
     plan = part.describe([]) | about | {"parts": [part_plan]}
@@ -123,7 +110,5 @@ def _write(
     path: str | os.PathLike[str], plan: dict[str, Any], outcome: dict[str, Any], arrays: Arrays, upper: list[float],
     seed: Any,
 ) -> None:  # fmt: skip
-    text = text_of(plan)
     claim = {"lower": [[0.0] for _ in upper], "upper": [[value] for value in upper]}
-    outcomes = {"seed": seed_entry(seed, plan, text, arrays), "parts": [outcome]}
-    write_archive(path, text, outcomes, claim, arrays.arrays)
+    write_file(path, plan, [outcome], claim, arrays, seed)

@@ -13,7 +13,7 @@ from dobrushin._exact.engine import surroundings
 from dobrushin._models import Model
 from dobrushin._models.derived import sum_variation
 from dobrushin._models.factors import FactorTables
-from dobrushin._proof.archive import Arrays
+from dobrushin._proof.archive import Arrays, different_names, plan_about, write_factors
 
 
 def positions_of(model: Model, labels: Iterable[Hashable]) -> NDArray[np.int64]:
@@ -73,9 +73,7 @@ class PartOfModel:
     @cached_property
     def names(self) -> list[str]:
         """Return a different name for each variable."""
-        labels = self.model._labels_at(self.positions)
-        names = [str(label) for label in labels]
-        return names if len(set(names)) == len(names) else [repr(label) for label in labels]
+        return different_names(self.model._labels_at(self.positions))
 
     @cached_property
     def evidence(self) -> list[list[int]]:
@@ -94,23 +92,15 @@ class PartOfModel:
         elif self.model._spins:
             called = {str(v): ["-1", "1"] for v in sorted(named)}
         plain = [str(k) for k in range(int(self.states.max(initial=0)))]
-        return {
-            "variables": int(self.model.n_variables),
-            "names": self.names,
-            "states": {v: names for v, names in called.items() if names != plain[: len(names)]},
-            "evidence": self.evidence,
-            "dropped": self.dropped(),
-            "questions": questions,
-        }
+        states = {v: names for v, names in called.items() if names != plain[: len(names)]}
+        more = {"states": states, "evidence": self.evidence, "dropped": self.dropped()}
+        return plan_about(self.model.n_variables, self.names, questions, **more)
 
     def write(self, arrays: Arrays) -> None:
         """Add the factors as arrays."""
         factors = self.factors
-        arrays.add("positions", self.positions)
-        arrays.add("states", self.states)
-        arrays.add("arity", np.diff(factors.scope_start))
-        arrays.add("scope", self._place[factors.scope])
-        arrays.add("tables", factors.table.astype(np.float64))
+        scopes = np.diff(factors.scope_start), self._place[factors.scope]
+        write_factors(arrays, self.positions, self.states, scopes, factors.table)
 
     def dropped(self) -> list[int]:
         """Return the numbers of variables that sum to a constant, in an order in which they can be left out."""

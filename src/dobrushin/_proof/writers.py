@@ -21,9 +21,9 @@ REPLAYABLE = ("bits", "counts", "table", "field", "dense", "potts", "conditional
 # Largest number of counts that a file holds for one part, but for those of a single block.
 _MOST_COUNTS = 2**16
 # States are counted one by one where a variable has at most this many.
-_FEW = 8
+_FEW_STATES = 8
 # Rows with fewer columns are too short for vector lanes.
-_NARROW = 16
+_FEW_COLUMNS = 16
 
 
 # -- chains and runs ---------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def _cells(digits: NDArray[Any], sizes: tuple[int, ...]) -> NDArray[np.int64]:
 
 def _count(cells: NDArray[Any], states: int, block: int, is_sets: bool) -> NDArray[np.int64]:
     """Count the outcomes of each block in each state, by column; of sets also those that are open (-1)."""
-    if states <= _FEW:
+    if states <= _FEW_STATES:
         kinds = [*range(states), -1] if is_sets else range(states)
         counts = np.stack([_sum_blocks(cells == kind, block) for kind in kinds], axis=2)
         return counts.reshape(len(counts), -1).astype(np.int64)
@@ -178,7 +178,7 @@ def _count(cells: NDArray[Any], states: int, block: int, is_sets: bool) -> NDArr
 def _sum_blocks(flags: NDArray[np.bool_], block: int) -> NDArray[Any]:
     """Count the true rows of each block, by column."""
     whole = len(flags) // block * block
-    if flags.shape[1] < _NARROW or block >= 2**16:
+    if flags.shape[1] < _FEW_COLUMNS or block >= 2**16:
         return np.add.reduceat(flags, np.arange(0, len(flags), block), axis=0, dtype=np.int64)
     # Sums of short integers over long rows run through vector lanes.
     counts = flags[:whole].reshape(-1, block, flags.shape[1]).sum(axis=1, dtype=np.uint16)
