@@ -135,7 +135,8 @@ def _cheapest_greedy(query: Query) -> Scan | None:
         return None
     while True:
         try:
-            steps, bias = trials.try_length(length)
+            order = search.last(length)
+            steps, bias = trials.bound_bias(order)
         except LateError:
             if best is None:
                 raise
@@ -143,7 +144,7 @@ def _cheapest_greedy(query: Query) -> Scan | None:
         left = tolerance - bias
         if left > 0 and left**2 > 0 and steps / left**2 < least:
             best, least = length, steps / left**2
-        if search.steps < length or length / tolerance**2 >= least:
+        if len(order) < length or length / tolerance**2 >= least:
             break  # no variable is left to update, or no longer scan can be cheaper
         enough = length > FIRST_LOOK + 4 * len(query.objective.positions)
         if best is None and (length >= MOST_STEPS or (enough and stagnates(search.norms))):
@@ -161,13 +162,12 @@ class _Trials:
         self._rows: tuple[NDArray[np.float64], ...] = ()
         self._start = np.empty(0)
 
-    def try_length(self, length: int) -> tuple[int, float]:
-        """Return the number of steps, and the largest bias, of the scan that ends with `length` steps of the search.
+    def bound_bias(self, order: NDArray[np.int64]) -> tuple[int, float]:
+        """Return the number of steps, and the largest bias, of a scan that ends with an order of the search.
 
-        As in `Query.complete`, targets that the search does not update are updated once, at the beginning.
+        As in `Query.complete`, targets that the order does not update are updated once, at the beginning.
         """
-        search = self._search
-        order, size = search.last(length), search.size
+        search, size = self._search, self._search.size
         targets = np.arange(len(self._query.positions))  # the search meets the targets first, in this order
         order = np.concatenate([np.setdiff1d(targets, order), order])
         steps = len(order)

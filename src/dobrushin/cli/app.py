@@ -303,8 +303,8 @@ def sample(
     check_file("--output", output, endings=(".npz", ".csv"))
     given = read_given(model, evidence, beta)
     targets = read_targets(given, target)
-    is_discrete = given._is_discrete
-    keep = db.Record(targets, states=output is not None or not is_discrete, counts=is_discrete)
+    counts = given._is_discrete
+    keep = db.Record(targets, states=output is not None or not counts, counts=counts)
     order, own = read_scan(scan, given, targets, steps), db.RunOptions(checkpoint=checkpoint)
     run = out.reach(
         lambda: db.sample(given, order, chains=chains, seed=seed, time_limit=time_limit, record=keep, run=own)
@@ -312,7 +312,7 @@ def sample(
     if not run.chains:
         limit = time_limit or 0.0
         raise out.failure or db.BudgetError("A chain", limit, limit, "seconds or more", "")
-    rows, what = _shares(run, given) if is_discrete else _moments(run)
+    rows, what = _moments(run) if run.counts is None else _shares(run, given)
     about = {"chains": run.chains, "steps": run.steps, "kernel": run.kernel, "seed": run.seed, "certified": False}
     title = f"{run!r}\n{what}, without any bound on their error: see estimate"
     texts = [[f"{x:.4g}" if isinstance(x, float) else str(x) for x in row.values()] for row in rows]

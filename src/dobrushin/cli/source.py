@@ -134,7 +134,7 @@ def _read_label(model: db.Model, text: str, option: str) -> Hashable:
 
 def _read_state(model: db.Model, label: Hashable, text: str) -> Any:
     """Read a state, likelihoods of states as in yes:0.7/no:0.3, or for fields a number."""
-    if isinstance(model, db.GaussianField):
+    if not model._is_discrete:
         return _read_number(text, f"--evidence must be label=number for a field. Got {text!r} for {label!r}.")
     i = model.index(label)
     if ":" not in text or any(str(name) == text for name in model._called(i)):
