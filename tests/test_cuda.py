@@ -11,7 +11,6 @@ import dobrushin as db
 import gpu_on_host
 from dobrushin._coalescence.sets import choose_sets
 from dobrushin._kernels.generator import mix
-from dobrushin._models import Model
 from dobrushin._sampling.batches import Job, run_batch
 from dobrushin._sampling.cuda import device_chains, device_kernel
 from dobrushin._sampling.kernel import Work, choose_kernel
@@ -288,7 +287,7 @@ def test_forbidden_labels_are_never_drawn():
     assert (states == _states(made, scan, range(100), made.load(begin))).all()
 
 
-MODELS: list[tuple[str, Model]] = [
+MODELS: list[tuple[str, db.Model]] = [
     ("bits", ising(np.random.default_rng(2), 4)),
     ("potts", db.Potts.grid(3, 4, states=5, couplings=0.3)),
 ]

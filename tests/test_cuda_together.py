@@ -14,7 +14,7 @@ from dobrushin._estimate.runs import ChainRun
 from dobrushin._sampling.cuda import together
 from dobrushin._sampling.cuda.together import Chains, can_join, draw_together
 from dobrushin._sampling.kernel import choose_kernel
-from dobrushin._sampling.sampler import Record, collect, make_job, on_backend, run_chains
+from dobrushin._sampling.sampler import collect, make_job, on_backend, run_chains
 from dobrushin._shared import device
 from dobrushin._shared.running import Running
 from models import random_model
@@ -62,7 +62,7 @@ def wanted_runs(names, count, most_chains):
         chains, seed = int(rng.integers(1, most_chains)), np.random.SeedSequence(number)
         kernel = choose_kernel(model, scan, chains, name)
         moved = on_backend(kernel, scan, chains, "cuda")
-        record = Record(states=number % 3 == 0, counts=number % 3 != 0)
+        record = db.Record(states=number % 3 == 0, counts=number % 3 != 0)
         job = make_job(model, moved, scan, chains, seed, "uniform", record)
         samples, _ = run_chains(model, kernel, scan, range(chains), seed, record=record)
         runs.append(

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dobrushin as db
-from dobrushin._models.local import LocalModel
 
 
 def hashed(numbers):
@@ -29,7 +28,7 @@ def test_rows_are_those_of_the_whole_grid(rows, cols, periodic, seed):
     values, fields = rng.normal(size=edges), rng.normal(size=rows * cols)
     whole = db.Ising.grid(rows, cols, values, fields.reshape(rows, cols), periodic)
     local = db.Ising.grid(rows, cols, lambda e: values[e], lambda i: fields[i], periodic)
-    assert isinstance(local, LocalModel)
+    assert isinstance(local, db.LocalModel)
     ball = local._near(np.array([int(rng.integers(rows * cols))]), rows + cols)
     assert ball.inner.all()
     assert (ball.model.couplings != whole.couplings).nnz == 0
@@ -74,7 +73,7 @@ def test_a_billion_variables():
     found = db.estimate(model, [centre], seed=1)
     assert found.half_width.max() <= 0.01
     strong = db.Ising.grid(side, side, couplings=0.3)
-    assert isinstance(strong, LocalModel)
+    assert isinstance(strong, db.LocalModel)
     found = db.estimate(strong, [centre], tolerance=0.1, seed=1)
     assert found.plan.method == "local"
     found = db.estimate(strong, [centre], tolerance=0.1, seed=1, method="coalescence")
@@ -205,7 +204,7 @@ def test_arrays_may_lie_on_disk_or_be_pairs(tmp_path):
     mapped, every, own = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("right", "all", "fields"))
     for couplings, values in (((mapped, down), own), (every, fields), ((right, down), own), (every, own.reshape(-1))):
         local = db.Ising.grid(20, 30, couplings, values)
-        assert isinstance(local, LocalModel)
+        assert isinstance(local, db.LocalModel)
         ball = local._near(np.array([0]), 60)
         assert (ball.model.couplings != whole.couplings).nnz == 0
         np.testing.assert_array_equal(ball.model.fields, whole.fields)
