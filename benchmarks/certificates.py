@@ -200,7 +200,7 @@ def _answer(name: str, method: str) -> dict[str, Any]:
         "method": found.plan.method,
         "certified": 1.0 - len(wide) / len(set(found.targets)),
         "half-width": float(found.half_width.max()),
-        "error": float(np.abs(found.mean - truth).max()),
+        "error": float(np.abs(found.value - truth).max()),
         "outside": float(np.maximum(found.lower - truth, truth - found.upper).clip(0.0).max()),
     }
 

@@ -128,7 +128,7 @@ def _answer(path: Path) -> dict[str, Any]:
         "variables": len(dict.fromkeys(estimate.targets)),
         "method": estimate.plan.method,
         "half_width": float(estimate.half_width.max()),
-        "miss": float(np.abs(expected - estimate.mean).max()),
+        "miss": float(np.abs(expected - estimate.value).max()),
         "violations": int(outside.sum()),
     }
 

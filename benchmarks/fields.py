@@ -75,7 +75,7 @@ def local() -> None:
         start = time.perf_counter()
         answer = db.estimate(field, [site], tolerance=0.01 * sd, method="local")
         seconds = time.perf_counter() - start
-        within = f"{answer.mean[0]:.4f} within {answer.half_width[0]:.2g}"
+        within = f"{answer.value[0]:.4f} within {answer.half_width[0]:.2g}"
         print(f"local: n = {side * side:9d}: {within} in {seconds:.4f} s")
 
 
@@ -138,7 +138,7 @@ def carolina() -> None:
     answer, events = counties.estimate("risk", seed=1), counties.estimate("chance", seed=2)
     seconds = time.perf_counter() - start
     run = long_run(counties, sweeps=2000, chains=1024, seed=2)
-    worst, slack = np.abs(run["mean"] - answer.mean).max(), 4 * run["error"]
+    worst, slack = np.abs(run["mean"] - answer.value).max(), 4 * run["error"]
     outside = ((run["mean"] < answer.lower - slack) | (run["mean"] > answer.upper + slack)).sum()
     widest = f"widest {answer.half_width.max():.3f} and {events.half_width.max():.3f}"
     print(f"carolina: {len(answer)} means and {len(events)} probabilities in {seconds:.1f} s; {widest}; "
@@ -154,7 +154,7 @@ def orthant() -> None:
     answer = db.estimate(field, [0, n // 2, db.Exceeds(n // 2, 2.0)], tolerance=0.02, seed=1)
     seconds = time.perf_counter() - start
     mean, error = _chain_means(chain, 0.5)
-    print(f"orthant: 3 targets of {n} truncated variables in {seconds:.2f} s: {answer.mean.round(4)}; exact means "
+    print(f"orthant: 3 targets of {n} truncated variables in {seconds:.2f} s: {answer.value.round(4)}; exact means "
           f"{mean[0]:.4f} and {mean[n // 2]:.4f} (transfer matrices, error {error:.1g})")  # fmt: skip
 
 

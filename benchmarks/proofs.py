@@ -194,7 +194,7 @@ def _uai(console: Console, pattern: str) -> tuple[Row, list[float]]:
         try:
             answer = db.estimate(model, "all", evidence=evidence, tolerance=0.02, time_limit=_MOST_SECONDS)
             finding = time.perf_counter() - begin
-            if answer.says_nothing or answer.stopped_by:
+            if answer._is_vacuous or answer.stopped_by:
                 continue
             begin = time.perf_counter()
             answer.write_proof(path)

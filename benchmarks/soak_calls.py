@@ -157,7 +157,7 @@ def make_estimate(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
         return judge(answer) + (_judge_width(answer, tolerance) if answer.plan.method != "none" else [])
 
     def facts(answer: Any) -> list[Any]:
-        return [answer.mean, answer.lower, answer.upper]
+        return [answer.value, answer.lower, answer.upper]
 
     def is_whole(answer: Any) -> bool:
         return answer.stopped_by is None

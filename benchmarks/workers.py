@@ -171,7 +171,7 @@ def _single(model: db.Ising, queries: list[Any]) -> float:
 def _digest(found: db.Estimates) -> str:
     digest = hashlib.sha256()
     for answer in found:
-        for part in (answer.mean, answer.lower, answer.upper, answer.bias_bound):
+        for part in (answer.value, answer.lower, answer.upper, answer.bias_bound):
             digest.update(part.tobytes())
     return digest.hexdigest()
 

@@ -475,12 +475,12 @@ def test_intervals_hold_and_come_with_the_answer(method):
     assert answer.estimate.plan.method == method
     rows = answer.estimate["rain"]
     assert rows.states == ["yes", "no"]
-    assert answer.values == pytest.approx(rows.mean, abs=0)
+    assert answer.values == pytest.approx(rows.value, abs=0)
     assert answer.values.sum() == pytest.approx(1)
     assert (rows.lower <= theirs).all()
     assert (theirs <= rows.upper).all()
     assert answer.estimate.half_width.max() <= 0.02
-    assert float(answer.get_value(rain="yes")) == rows.mean[0]
+    assert float(answer.get_value(rain="yes")) == rows.value[0]
     # What pgmpy makes of the answer is no longer the answer.
     assert not hasattr(answer.normalize(inplace=False), "estimate")
     joint = inference.query(["slip", "rain"], method=method, tolerance=0.05, seed=1)
@@ -651,7 +651,7 @@ def test_real_networks_are_those_of_our_reader(name):
     assert {node: tuple(states) for node, states in inference.state_names.items()} == names
     for label in model.labels:
         ours = db.estimate(model, [label], method="exact")
-        assert inference.query([label], method="exact").values == pytest.approx(ours.mean, abs=1e-12)
+        assert inference.query([label], method="exact").values == pytest.approx(ours.value, abs=1e-12)
 
 
 @needs_pgmpy

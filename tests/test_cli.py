@@ -91,7 +91,7 @@ def test_estimate_answers_in_words_json_and_files(grid, tmp_path):
     assert code == 0
     assert [row["state"] for row in found["rows"]] == [-1, 1]
     expected = db.estimate(db.read(grid), [3], evidence={5: 1}, method="dobrushin", seed=1)
-    assert found["rows"][0]["mean"] == expected.mean[0]
+    assert found["rows"][0]["value"] == expected.value[0]
     assert json.loads(call(*arguments)[1]) == found
 
 
@@ -137,7 +137,7 @@ def test_joint_targets_and_those_of_fields(network, tmp_path):
     rows = json.loads(out)["rows"]
     assert (code, len(rows)) == (0, 8)
     assert (rows[5]["target"], rows[5]["state"]) == (["rain", "grass"], ["yes", "wet"])
-    assert rows[5]["mean"] == pytest.approx(0.14)
+    assert rows[5]["value"] == pytest.approx(0.14)
     assert "Got 'snow'" in call("estimate", network, "--target", "rain & snow")[2]
     assert "Got 'rain & grass'" in call("certify", network, "--target", "rain & grass")[2]
     db.write(db.Ising({("a", "b"): 0.5, ("b", "a & b"): 0.5}), tmp_path / "named.npz")

@@ -250,7 +250,7 @@ def test_other_models_are_refused_with_the_place(model, words):
 def test_evidence_must_favour_the_same_state():
     grid = db.Ising.grid(5, 5, couplings=0.6)
     found = db.estimate(grid, [24], evidence={0: 1, 3: 1}, method="clusters", tolerance=0.05, seed=1)
-    law = db.estimate(grid, [24], evidence={0: 1, 3: 1}, method="exact").mean
+    law = db.estimate(grid, [24], evidence={0: 1, 3: 1}, method="exact").value
     assert ((found.lower <= law) & (law <= found.upper)).all()
     with pytest.raises(db.CertificateError, match="favour different states"):
         db.estimate(grid, [24], evidence={0: 1, 3: -1}, method="clusters")
@@ -281,7 +281,7 @@ def test_intervals_contain_exact_answers(kind):
         model = random_ferromagnet(rng, kind, n=4, fields=seed % 2 == 0)
         asked = questions(model)
         found = db.estimate(model, asked, method="clusters", tolerance=0.06, confidence=1 - 1e-9, seed=seed)
-        exact = db.estimate(model, asked, method="exact").mean
+        exact = db.estimate(model, asked, method="exact").value
         assert ((found.lower <= exact) & (exact <= found.upper)).all()
         assert found.half_width.max() <= 0.06
 
@@ -292,7 +292,7 @@ def test_coverage_of_two_thousand_runs(monkeypatch):
     rng = np.random.default_rng(5)
     model = random_ferromagnet(rng, "potts", n=5)
     asked = [0, db.Joint(1, 2), db.Joint(0, 1, 2)]
-    exact = db.estimate(model, asked, method="exact").mean
+    exact = db.estimate(model, asked, method="exact").value
 
     def misses(runs):
         missed = 0
@@ -320,7 +320,7 @@ def test_connections_need_fewer_draws():
 def test_draws_that_stay_open_count_for_every_state(monkeypatch):
     """Their number is limited by rounds, and not left out: intervals with them hold."""
     model = db.Ising.grid(5, 5, couplings=0.45, fields=0.01, periodic=True)
-    exact = db.estimate(model, [0, db.Joint(0, 12, 13)], method="exact").mean
+    exact = db.estimate(model, [0, db.Joint(0, 12, 13)], method="exact").value
     whole = clusters.try_runner
     monkeypatch.setattr(
         "dobrushin._estimate.clusters.try_runner", lambda *args: replace(whole(*args), past=1, rounds=2)
@@ -345,7 +345,7 @@ def test_auto_takes_clusters_for_a_cold_ferromagnet():
 
 def test_a_limit_in_time_leaves_the_first_draws_with_wider_intervals(monkeypatch):
     model = db.Ising.grid(5, 5, couplings=0.5, fields=0.05)
-    exact = db.estimate(model, [0], method="exact").mean
+    exact = db.estimate(model, [0], method="exact").value
     whole = clusters.run_batches
 
     def early(job, numbers, *args, **named):
@@ -390,7 +390,7 @@ def test_symmetric_marginals_are_uniform_at_once():
     assert found.plan.method == "symmetry"
     assert "equally likely" in found.plan.reason
     assert found.half_width.max() == 0
-    assert (found.mean == 0.5).all()
+    assert (found.value == 0.5).all()
     potts = db.estimate(db.Potts.grid(9, 9, 3, couplings=-2.0), [5], method="symmetry")
     assert ((potts.lower <= 1 / 3) & (potts.upper >= 1 / 3)).all()
     with pytest.raises(db.CertificateError, match="no shift of all states"):

@@ -476,8 +476,8 @@ def test_estimates_by_coalescence_contain_the_truth(seed, family, zeros):
             return
         assert found.half_width.max() > 0.2
     exact = db.estimate(model, targets, method="exact")
-    assert (found.lower <= exact.mean + 1e-9).all()
-    assert (exact.mean - 1e-9 <= found.upper).all()
+    assert (found.lower <= exact.value + 1e-9).all()
+    assert (exact.value - 1e-9 <= found.upper).all()
 
 
 def test_auto_goes_past_dobrushins_condition(monkeypatch):
@@ -566,7 +566,7 @@ def test_the_same_sequence_gives_the_same_answer_again():
     model = db.Ising.grid(6, 6, couplings=0.35)
     first = db.estimate(model, [0], tolerance=0.1, method="coalescence", seed=np.random.SeedSequence(5, spawn_key=(1,)))
     again = db.estimate(model, [0], tolerance=0.1, method="coalescence", seed=first.seed)
-    np.testing.assert_array_equal(first.mean, again.mean)
+    np.testing.assert_array_equal(first.value, again.value)
     assert json.loads(first.to_json())["chains"] == first.plan.chains
 
 

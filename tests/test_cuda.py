@@ -471,7 +471,7 @@ def test_backends_give_the_same_estimate(method):
     model = db.Ising.grid(5, 5, couplings=0.1)
     options = {"tolerance": 0.1, "confidence": 0.8, "method": method, "seed": 1}
     cpu, cuda = (db.estimate(model, [0, 12], run=db.RunOptions(backend=b), **options) for b in ("cpu", "cuda"))
-    for part in ("mean", "lower", "upper", "bias_bound"):
+    for part in ("value", "lower", "upper", "bias_bound"):
         assert (getattr(cpu, part) == getattr(cuda, part)).all()
 
 

@@ -167,7 +167,7 @@ def queries(count):
 def same(ours, theirs):
     return all(
         np.array_equal(getattr(ours, name), getattr(theirs, name))
-        for name in ("mean", "lower", "upper", "bias_bound", "targets", "states", "assumptions")
+        for name in ("value", "lower", "upper", "bias_bound", "targets", "states", "assumptions")
     ) and str(ours.seed) == str(theirs.seed)
 
 
@@ -235,7 +235,7 @@ def test_queries_of_all_kinds_beside_each_other():
             if method == "dobrushin":
                 assert same(here[k], there[k])
             else:  # exact sums on a GPU differ by rounding
-                np.testing.assert_allclose(here[k].mean, there[k].mean, atol=1e-9)
+                np.testing.assert_allclose(here[k].value, there[k].value, atol=1e-9)
 
 
 def test_answers_by_coalescence_are_drawn_together_too(monkeypatch):
@@ -265,7 +265,7 @@ def test_models_that_forbid_states_and_other_families():
         assert sorted(here.answers) == sorted(there.answers)
         for k in here.answers:
             # The exponential of `factors` may differ in the last bit on a GPU.
-            np.testing.assert_allclose(here[k].mean, there[k].mean, atol=1e-3)
+            np.testing.assert_allclose(here[k].value, there[k].value, atol=1e-3)
 
 
 def test_without_memory_for_many_each_is_drawn_by_itself(monkeypatch):

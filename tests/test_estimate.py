@@ -139,10 +139,10 @@ def test_joint_marginals_statistics_and_events_are_covered_together():
     for answer in (found, db.estimate(model, targets, tolerance=0.1)):
         assert (answer.lower <= exact).all()
         assert (exact <= answer.upper).all()
-        np.testing.assert_array_equal(answer[joint].mean, answer.mean[2:6])
-        np.testing.assert_array_equal(answer["energy"].mean, answer.mean[8:9])
+        np.testing.assert_array_equal(answer[joint].value, answer.value[2:6])
+        np.testing.assert_array_equal(answer["energy"].value, answer.value[8:9])
     assert answer.plan.method == "exact"
-    np.testing.assert_allclose(answer.mean, exact, atol=1e-12)
+    np.testing.assert_allclose(answer.value, exact, atol=1e-12)
     # The means stopped long before the worst case that was planned for.
     assert found.samples.chains < found.plan.chains / 2
 
@@ -174,7 +174,7 @@ def test_auto_takes_the_clique_tree_where_it_is_cheaper():
     assert found.plan.method == "exact"
     assert found.confidence == 1.0
     assert found.samples is None
-    np.testing.assert_allclose(found.mean, 0.5, atol=1e-12)
+    np.testing.assert_allclose(found.value, 0.5, atol=1e-12)
     assert (found.upper > found.lower).all()
     assert found.half_width.max() < 1e-9
     assert db.estimate(db.Ising.grid(1000, 1000, couplings=0.1), [0], seed=1).plan.method == "local"
@@ -209,7 +209,7 @@ def test_evidence_conditions_and_contradictions_are_named():
     rest = model.condition({4: 1, 0: -1})
     exact = np.concatenate(db.exact.marginals(rest))
     assert list(dict.fromkeys(found.targets)) == [1, 2, 3, 5, 6, 7, 8]
-    assert (np.abs(found.mean - exact) < 0.05).all()
+    assert (np.abs(found.value - exact) < 0.05).all()
     inf = -np.inf
     hard = db.FactorGraph([2, 2, 2], [((0, 1), [[0, inf], [inf, 0]]), ((1, 2), [[0, inf], [inf, 0]])])
     for method in ("auto", "exact", "uncertified"):
@@ -234,7 +234,9 @@ def test_exact_rounding_bound_holds_for_huge_potentials():
         exact = db.exact.distribution(model)
         for k, label in enumerate(model.labels):
             axes = tuple(a for a in range(5) if a != k)
-            assert (np.abs(found[label].mean - exact.sum(axis=axes)) <= 2 * found[label].bias_bound + 1e-9 * size).all()
+            assert (
+                np.abs(found[label].value - exact.sum(axis=axes)) <= 2 * found[label].bias_bound + 1e-9 * size
+            ).all()
 
 
 # -- what is shared ------------------------------------------------------------------------------------------------
@@ -290,28 +292,29 @@ def test_seeds_threads_and_blocks_give_the_same_answer():
     one = db.estimate(model, targets, tolerance=0.02, method="dobrushin", seed=4)
     with ThreadPoolExecutor(1) as pool:
         two = db.estimate(model, targets, tolerance=0.02, method="dobrushin", seed=4, run=db.RunOptions(executor=pool))
-    np.testing.assert_array_equal(one.mean, two.mean)
+    np.testing.assert_array_equal(one.value, two.value)
     np.testing.assert_array_equal(one.samples.states, two.samples.states)
     other = db.estimate(model, targets, tolerance=0.02, method="dobrushin", seed=5)
-    assert other.mean[0] != one.mean[0]
+    assert other.value[0] != one.value[0]
     unseeded = db.estimate(model, [0], tolerance=0.05, method="dobrushin")
     again = db.estimate(model, [0], tolerance=0.05, method="dobrushin", seed=unseeded.seed)
-    np.testing.assert_array_equal(unseeded.mean, again.mean)
+    np.testing.assert_array_equal(unseeded.value, again.value)
 
 
 def test_results_convert():
     model = db.PairwiseMRF([[0.0, 0.1], [0.0, 0.0, 0.3]], [(0, 1)], [np.full((2, 3), 0.1)], ["a", "b"])
     found = db.estimate(model, ["b", db.Joint("a", "b")], tolerance=0.05, method="dobrushin", seed=1)
     frame = found.to_dataframe()
-    assert list(frame.columns) == ["target", "state", "mean", "lower", "upper", "bias_bound"]
+    assert list(frame.columns) == ["target", "state", "probability", "lower", "upper", "bias_bound"]
     assert list(frame["target"]) == ["b"] * 3 + ["a, b"] * 6
     data = found.to_arviz()
     assert data["posterior"]["x"].shape == (found.samples.chains, 1, 2)
     assert data["constant_data"]["lower"].shape == (9,)
     stored = json.loads(found.to_json(indent=1))
     assert stored["certified"] is True
-    assert stored["rows"][4] == {"target": ["a", "b"], "state": [0, 1], **{
-        name: float(getattr(found, name)[4]) for name in ("mean", "lower", "upper", "bias_bound")}}  # fmt: skip
+    numbers = {name: float(getattr(found, name)[4]) for name in ("value", "lower", "upper", "bias_bound")}
+    about = {"target": ["a", "b"], "state": [0, 1], "kind": "probability", "variables": ["a", "b"]}
+    assert stored["rows"][4] == {**about, **numbers}
     with pytest.raises(TypeError, match="not iterable"):
         list(found)
     exact = db.estimate(model, ["a"]).to_arviz()
@@ -400,7 +403,7 @@ def test_a_budget_that_is_too_small_gives_the_plan_and_what_was_reached():
     with pytest.raises(db.BudgetError, match="Gibbs updates") as caught:
         db.estimate(SMALL, [0], budget=1000, method="dobrushin", seed=1)
     assert caught.value.plan.updates > 1000
-    assert caught.value.result.says_nothing
+    assert caught.value.result._is_vacuous
     statistic = db.Statistic.energy(SMALL)
     with pytest.raises(db.BudgetError, match="The attribute 'result' of this error has the partial result") as caught:
         db.estimate(SMALL, statistic, budget=10**5, tolerance=0.01, method="dobrushin", seed=1)
@@ -485,7 +488,7 @@ def test_statistics_do_their_arithmetic_in_wide_integers():
     state = db.Statistic(lambda x: x[:, 1].astype(float), {0: 1, 1: 299}, (0, 299))
     for method in ("dobrushin", "exact"):
         found = db.estimate(wide, state, evidence={1: 299}, tolerance=0.9, method=method, seed=1)
-        assert found.upper[0] == 299 == round(found.mean[0])
+        assert found.upper[0] == 299 == round(found.value[0])
 
 
 def test_rows_are_remembered_safely_by_many_threads():
@@ -540,7 +543,7 @@ def test_exact_answers_that_rounding_spoils_are_not_certified():
         db.estimate(db.FactorGraph([2, 2], tables), [0], method="exact")
     # A coupling so large is as good as an equation, and loses nothing.
     found = db.estimate(db.Ising({(0, 1): 1e50}, fields=[1, 0]), [0], method="exact")
-    assert abs(found.mean[1] - 1 / (1 + np.exp(-2))) < found.half_width[1] < 1e-12
+    assert abs(found.value[1] - 1 / (1 + np.exp(-2))) < found.half_width[1] < 1e-12
 
 
 @pytest.mark.parametrize("tolerance", [1e-10, 1e-14])
@@ -559,14 +562,14 @@ def test_variables_that_hardly_count_are_updated_too():
     model = db.Ising.grid(20, 20, couplings=0.1)
     tiny = db.Statistic(lambda x: x[:, 0] + 1e-6 * x[:, 1], {0: 2, 399: 2e-6}, (-2, 2))
     found = db.estimate(model, tiny, tolerance=0.1, method="dobrushin", seed=1)
-    assert abs(found.mean[0]) < 0.1
+    assert abs(found.value[0]) < 0.1
 
 
 def test_energy_of_a_model_with_forbidden_states():
     inf = -np.inf
     model = db.FactorGraph([2] * 3, [((0, 1), [[inf, 0], [0, inf]]), ((2,), [0, 1.0])])
     found = db.estimate(model, db.Statistic.energy(model), tolerance=0.05)
-    assert abs(found.mean[0] + np.e / (1 + np.e)) < 1e-9
+    assert abs(found.value[0] + np.e / (1 + np.e)) < 1e-9
     with pytest.raises(db.ArgumentError, match="not constant"):
         db.Statistic.energy(db.Ising(np.zeros((2, 2))))
 
@@ -594,7 +597,7 @@ def test_odd_labels_and_lookups():
     found = db.estimate(model, [(0, 1), joint, one, two], method="exact")
     assert found[(0, 1)].states == [0, 1]
     assert found[joint].states == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert found[two].mean == pytest.approx(2 * found[one].mean)
+    assert found[two].value == pytest.approx(2 * found[one].value)
     with pytest.raises(db.ArgumentError, match="several targets have this name"):
         found["statistic"]
     with pytest.raises(db.ArgumentError, match="targets that were estimated"):

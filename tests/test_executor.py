@@ -38,7 +38,7 @@ SCAN = db.Scan.systematic(144, 288)
 
 
 def same_estimate(a: db.Estimate, b: db.Estimate) -> bool:
-    parts = ("mean", "lower", "upper", "bias_bound")
+    parts = ("value", "lower", "upper", "bias_bound")
     return a.targets == b.targets and all(np.array_equal(getattr(a, p), getattr(b, p)) for p in parts)
 
 
@@ -158,7 +158,7 @@ LONG_CALLS = {
     "coalescence": lambda **how: db.coalescence(MODEL, SCAN, runs=700, **how).per_variable,
     **{
         f"estimate by {method}": lambda method=method, **how: (
-            db.estimate(MODEL, [3], tolerance=0.05, method=method, **how).mean
+            db.estimate(MODEL, [3], tolerance=0.05, method=method, **how).value
         )
         for method in ("dobrushin", "coalescence", "uncertified")
     },
@@ -487,7 +487,7 @@ def test_many_estimates_are_those_of_single_calls_whatever_the_split():
             assert all(same_estimate(a, b) for a, b in zip(there, plain, strict=True))
     # Each query has draws of its own, also where the same is asked twice.
     twice = db.estimate_many(MODEL, [([3], None)] * 2, tolerance=0.05, seed=7, method="dobrushin")
-    assert twice[0].mean[0] != twice[1].mean[0]
+    assert twice[0].value[0] != twice[1].value[0]
     # The answer to a query does not depend on which queries come after it.
     fewer = db.estimate_many(MODEL, asked[:5], tolerance=0.05, seed=7)
     assert all(same_estimate(fewer[k], plain[k]) for k in range(5))

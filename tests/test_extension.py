@@ -112,7 +112,7 @@ def test_a_family_defined_here_works_through_every_stage(clock, same, method):
     assert settled[0].value == settled[1].value < 1
     np.testing.assert_array_equal(db.exact.marginals(clock)[3], db.exact.marginals(same)[3])
     options = {"evidence": {"dial 2": 1}, "tolerance": 0.2, "method": method, "seed": 1}
-    means = [db.estimate(model, ["dial 0"], **options).mean for model in (clock, same)]
+    means = [db.estimate(model, ["dial 0"], **options).value for model in (clock, same)]
     np.testing.assert_array_equal(*means)
     assert db.diagnose(clock).n_variables == 6
 
@@ -293,10 +293,10 @@ def test_a_method_defined_here_answers_by_name_and_in_auto(independent):
         assert answer.is_certified
         assert answer.plan.is_certain
         assert answer.confidence == 1
-        np.testing.assert_allclose(answer.mean, exact, atol=1e-12)
+        np.testing.assert_allclose(answer.value, exact, atol=1e-12)
     assert "independent" in str(db.plan(independent, ["a"]))
     many = db.estimate_many(independent, [(["a"], None), (["b"], {"a": 1})], method="independent")
-    np.testing.assert_allclose(many[1].mean, db.exact.marginals(independent)[1])
+    np.testing.assert_allclose(many[1].value, db.exact.marginals(independent)[1])
 
 
 @pytest.mark.usefixtures("independent")

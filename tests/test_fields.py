@@ -338,7 +338,7 @@ def test_local_answers_hold_and_a_region_without_its_border_is_caught():
     answer = db.estimate(field, [820], tolerance=0.5, method="local")
     assert answer.lower[0] <= true <= answer.upper[0]
     assert answer.half_width[0] <= 0.5
-    assert abs(answer.mean[0] - true) > 1e-6  # the region alone is wrong: what is outside has to be bounded
+    assert abs(answer.value[0] - true) > 1e-6  # the region alone is wrong: what is outside has to be bounded
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -594,7 +594,7 @@ def test_many_means_of_a_large_gaussian_field_are_solved_at_once(monkeypatch):
     field = db.GaussianField.grid(30, 30, rho=0.8, linear=1.0)
     everywhere, some = db.estimate(field, "all"), db.estimate(field, list(range(5)))
     assert (everywhere.plan.method, some.plan.method) == ("exact", "local")
-    assert (np.abs(everywhere.mean[:5] - some.mean) <= some.bias_bound + everywhere.bias_bound[:5]).all()
+    assert (np.abs(everywhere.value[:5] - some.value) <= some.bias_bound + everywhere.bias_bound[:5]).all()
     assert db.plan(field, [db.Exceeds(i, 1.0) for i in range(20)]).method == "local"  # each needs a variance of its own
 
 
@@ -609,7 +609,7 @@ def test_grids_by_a_function_are_solved_around_targets():
         answer = db.estimate(lazy, [site], tolerance=0.1)
         assert answer.lower[0] <= exact[site] <= answer.upper[0]
     pair = [db.Exceeds(620, 0.5)]
-    assert abs(db.estimate(lazy, pair).mean - db.estimate(whole, pair).mean)[0] < 0.01
+    assert abs(db.estimate(lazy, pair).value - db.estimate(whole, pair).value)[0] < 0.01
     with pytest.raises(db.ArgumentError, match=r"linear_bound = 0\.1"):
         db.estimate(db.GaussianField.grid(30, 40, linear=linear, linear_bound=0.1), [620])
     with pytest.raises(db.ArgumentError, match="made as a whole"):
@@ -655,7 +655,7 @@ def test_kept_variables_are_those_that_were_asked_for():
     for size in (1, 2, 3, 4):
         for kept in itertools.permutations(range(4), size):
             assert (db.sample(field, scan, chains=3, seed=1, record=kept).states == whole[:, list(kept)]).all()
-    exact = db.estimate(field, [1, 2, 3], method="exact").mean
+    exact = db.estimate(field, [1, 2, 3], method="exact").value
     answer = db.estimate(field, [1, 2, 3], tolerance=0.1, method="dobrushin", seed=1)
     assert (answer.lower <= exact).all()
     assert (exact <= answer.upper).all()
@@ -677,7 +677,7 @@ def test_evidence_is_the_conditioned_field():
     assert answer.certificate.per_variable[1] == 0.0
     alone = db.estimate(given, ["a", "d"], tolerance=0.1, method="dobrushin", seed=1)
     assert answer.certificate.per_variable[[0, 2, 3]] == pytest.approx(alone.certificate.per_variable)
-    assert (alone.mean == answer.mean).all()
+    assert (alone.value == answer.value).all()
     box = db.GaussianField(TWO, lower=0.0, upper=1.0, labels=["a", "b"])
     with pytest.raises(db.ArgumentError, match=r"0 to 1\. Got 2\.0 at label 'b'"):
         db.estimate(box, ["a"], evidence={"b": 2.0})
@@ -690,7 +690,7 @@ def test_many_queries_about_a_field():
     assert sorted(many.answers) == [0, 1]
     assert "labels of the model" in str(many.errors[2])
     again = db.estimate(field, [0], evidence={1: 0.5}, tolerance=0.2, seed=many[1].seed)
-    assert (again.mean == many[1].mean).all()
+    assert (again.value == many[1].value).all()
     solved = db.estimate_many(db.GaussianField.grid(9, 9, linear=np.sin, linear_bound=1.0), [([40], None)])
     assert solved[0].plan.method == "local"
 
@@ -777,7 +777,7 @@ def test_files_of_fields_that_make_no_sense_are_refused(tmp_path):
 def test_the_headline_of_an_interval_without_ends(value):
     """A run that is ended early may know nothing of an unbounded variable."""
     answer = db.estimate(db.GaussianField([[1.0]]), [0], tolerance=0.5, method="dobrushin", seed=1)
-    ends = {"mean": np.array([value]), "lower": np.array([-np.inf]), "upper": np.array([np.inf])}
+    ends = {"value": np.array([value]), "lower": np.array([-np.inf]), "upper": np.array([np.inf])}
     assert "+- inf" in dataclasses.replace(answer, **ends).headline
 
 

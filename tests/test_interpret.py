@@ -47,12 +47,12 @@ def sums(seed):
             log_z = db.exact.log_partition(model)
             parts += [*db.exact.marginals(model), log_z.value, log_z.error]
             near = db.estimate(model, [0], method="local", tolerance=0.4)
-            parts += [near.mean, near.lower, near.upper, near.bias_bound]
+            parts += [near.value, near.lower, near.upper, near.bias_bound]
     glass = db.Ising.grid(5, 5, couplings=np.random.default_rng(seed).choice([-0.2, 0.2], 40))
     tree = db.Ising({(i, (i - 1) // 2): (-1) ** i * 0.5 for i in range(1, 31)}, fields=np.full(31, 0.1))
     for model in (glass, tree):
         near = db.estimate(model, [7], method="local", tolerance=0.2)
-        parts += [near.mean, near.lower, near.upper, near.plan.reason]
+        parts += [near.value, near.lower, near.upper, near.plan.reason]
     model, plan = treacherous()
     small = plain(model, plan)
     return [*parts, small.marginals[0], small.relative, small.absolute, small.log_partition]
@@ -74,7 +74,7 @@ def draws(seed):
     model = db.Ising.grid(20, 20, couplings=0.15)
     answer = db.estimate(model, [0], tolerance=0.04, method="dobrushin", seed=seed)
     samples = db.sample(model, answer.plan.scan, chains=70, seed=seed, record=db.Record(counts=True))
-    return [answer.mean, answer.lower, answer.bias_bound, answer.plan.scan.order, samples.counts, samples.states]
+    return [answer.value, answer.lower, answer.bias_bound, answer.plan.scan.order, samples.counts, samples.states]
 
 
 WORKS = (influences, closed_forms, coarse_bounds, scans, sums, orders, draws)

@@ -278,7 +278,7 @@ def test_extremes_that_are_forbidden_are_not_used():
     stuck = db.FactorGraph([2, 2, 2], [((0, 1), equal), ((1, 2), equal), ((1,), [0.0, -np.inf])])
     region = region_of(stuck, [1], np.array([1]), by_extremes=True)
     assert region.laws is None
-    assert db.estimate(stuck, [1], method="local").mean.tolist() == [1.0, 0.0]
+    assert db.estimate(stuck, [1], method="local").value.tolist() == [1.0, 0.0]
 
 
 def test_a_boundary_needs_no_state_of_the_rest_that_goes_with_it():
@@ -363,10 +363,10 @@ def test_answers_hold_on_random_models_with_evidence_and_several_components(fami
         except db.CertificateError as error:
             answer = error.result
         exact = db.estimate(model, targets, method="exact", tolerance=1e-6, evidence=evidence)
-        assert (answer.lower <= exact.mean + 1e-9).all()
-        assert (exact.mean - 1e-9 <= answer.upper).all()
+        assert (answer.lower <= exact.value + 1e-9).all()
+        assert (exact.value - 1e-9 <= answer.upper).all()
         assert answer.confidence == 1
-        assert (np.abs(answer.mean - exact.mean) <= answer.bias_bound + 1e-9).all()
+        assert (np.abs(answer.value - exact.value) <= answer.bias_bound + 1e-9).all()
     assert reached > 20
 
 
@@ -377,7 +377,7 @@ def test_answers_on_a_model_that_is_never_made_are_those_of_the_whole():
         answers = [
             db.estimate(model, targets, method="local", tolerance=1e-3, evidence=evidence) for model in (whole, local)
         ]
-        np.testing.assert_allclose(answers[0].mean, answers[1].mean, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(answers[0].value, answers[1].value, rtol=0, atol=1e-12)
         assert max(answer.half_width.max() for answer in answers) <= 1e-3
     billion = db.Ising.grid(31623, 31623, couplings=0.2)
     answer = db.estimate(billion, [500_000_000], method="local", tolerance=1e-4)
@@ -385,7 +385,7 @@ def test_answers_on_a_model_that_is_never_made_are_those_of_the_whole():
     assert answer.half_width.max() <= 1e-4
     potts = db.Potts.grid(10**5, 10**5, states=3, couplings=0.3)
     answer = db.estimate(potts, [5 * 10**9 + 5], method="local", tolerance=0.01)
-    assert (np.abs(answer.mean - 1 / 3) <= answer.bias_bound).all()
+    assert (np.abs(answer.value - 1 / 3) <= answer.bias_bound).all()
 
 
 def test_small_tolerances_agree_with_clique_trees():
@@ -396,7 +396,7 @@ def test_small_tolerances_agree_with_clique_trees():
         exact = db.exact.marginals(grid)
         for target in (0, 66, 143):
             answer = db.estimate(grid, [target], method="local", tolerance=1e-3)
-            assert np.abs(answer.mean - exact[target]).max() <= answer.bias_bound.max() <= 1e-3
+            assert np.abs(answer.value - exact[target]).max() <= answer.bias_bound.max() <= 1e-3
 
 
 def test_an_answer_that_is_too_wide_carries_its_intervals():
@@ -470,7 +470,7 @@ def test_very_many_targets_are_planned_from_some_of_them():
     grid = db.Ising.grid(12, 12, couplings=0.15, fields=0.1)
     answer = db.estimate(grid, "all", method="local", tolerance=0.02)
     exact = np.concatenate(db.exact.marginals(grid))
-    assert (np.abs(answer.mean - exact) <= answer.bias_bound + 1e-12).all()
+    assert (np.abs(answer.value - exact) <= answer.bias_bound + 1e-12).all()
     assert answer.half_width.max() <= 0.02
 
 
@@ -574,7 +574,7 @@ def test_the_whole_model_is_looked_at_where_sums_nearby_do_not_do(monkeypatch):
     chain = db.Ising({(i, i + 1): 4.0 for i in range(2499)})
     answer = db.estimate(chain, [1000], evidence={0: 1})
     assert answer.plan.method == "exact"
-    assert answer.mean[1] > 0.6
+    assert answer.value[1] > 0.6
 
 
 @pytest.mark.parametrize(("time", "tolerance"), [(600.0, 1e-13), (None, 1e-15)])

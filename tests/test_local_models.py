@@ -63,7 +63,7 @@ def test_plans_bounds_and_estimates_are_those_of_the_whole(target):
     assert found.is_certified
     assert found.targets[0] == target
     exact = db.estimate(whole, [target], tolerance=0.001, seed=1)
-    assert (np.abs(found[target].mean - exact.mean) < 0.051).all()
+    assert (np.abs(found[target].value - exact.value) < 0.051).all()
 
 
 def test_a_billion_variables():
@@ -80,7 +80,7 @@ def test_a_billion_variables():
     assert found.half_width.max() <= 0.1
     labels = db.Potts.grid(side, side, states=3, couplings=0.2, unaries=lambda i: np.tile([0.0, 0.5, 0.0], (len(i), 1)))
     found = db.estimate(labels, [centre], tolerance=0.05, evidence={centre + 1: 2, 0: 1}, seed=1)
-    assert found[centre].mean[1] > found[centre].mean[0]
+    assert found[centre].value[1] > found[centre].value[0]
 
 
 def test_forbidden_evidence_far_away_is_noticed():
@@ -177,7 +177,7 @@ def test_evidence_does_not_rebuild_a_large_model(monkeypatch):
         db.Ising, "condition", lambda self, e: refuse() if self.n_variables > 30_000 else whole(self, e)
     )
     found = db.estimate(model, [20_100], evidence=given, seed=1, method="dobrushin")
-    assert (np.abs(found.mean - exact.mean) <= 0.014).all()
+    assert (np.abs(found.value - exact.value) <= 0.014).all()
     near = db.plan(model, [20_100], evidence=given, tolerance=0.006, method="dobrushin")
     assert near.bias < 0.006
     # The scan is by positions in the model given the evidence, and has there the bound that was planned with.
@@ -219,7 +219,7 @@ def test_arrays_may_lie_on_disk_or_be_pairs(tmp_path):
 
 def same(found, other):
     assert found.plan.scan == other.plan.scan
-    for name in ("mean", "lower", "upper"):
+    for name in ("value", "lower", "upper"):
         np.testing.assert_array_equal(getattr(found, name), getattr(other, name))
 
 
@@ -357,7 +357,7 @@ def test_balls_that_are_the_whole_model_give_exact_answers(states, periodic):
         local = db.Potts.grid(3, 3, 3, lambda e: values[e], lambda i: fields[i], periodic)
     given = {8: 1}
     found = db.estimate(local, [0, 4], tolerance=0.03, confidence=1 - 1e-6, evidence=given, seed=1)
-    true = db.estimate(whole, [0, 4], method="exact", evidence=given).mean
+    true = db.estimate(whole, [0, 4], method="exact", evidence=given).value
     assert ((found.lower <= true) & (true <= found.upper)).all()
     same(found, db.estimate(whole, [0, 4], tolerance=0.03, confidence=1 - 1e-6, evidence=given, seed=1,
                             method=found.plan.method))  # fmt: skip
@@ -624,7 +624,7 @@ def test_graphs_where_everything_is_near_are_not_read_as_a_whole(tmp_path):
     assert model._near(np.array([5]), 8).model.n_variables < 40_000
     found = db.estimate(model, [5], tolerance=0.05, seed=1)
     assert found.is_certified
-    assert abs(found.mean[0] - 0.5) < 0.05
+    assert abs(found.value[0] - 0.5) < 0.05
 
 
 def test_what_errors_carry_is_of_the_whole_model():

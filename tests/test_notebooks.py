@@ -166,7 +166,7 @@ def test_small_networks_are_drawn_with_their_marginals():
     page = answer._repr_html_()
     assert page.count("<polygon") == 3  # an arrow from each parent
     assert "observed: wet" in page
-    assert f">{answer['rain'].mean[0]:.3f}</text>" in page
+    assert f">{answer['rain'].value[0]:.3f}</text>" in page
     soft = db.estimate(sprinkler(), "rain", evidence={"grass": {"wet": 0.9, "dry": 0.2}})._repr_html_()
     assert "soft evidence" in soft
     assert "grass: wet 0.9 / dry 0.2" in soft

@@ -59,13 +59,13 @@ def test_an_easy_part_is_not_lost_to_one_that_is_sampled(monkeypatch):
     assert answer.half_width.max() <= 0.1
     exact = np.concatenate(db.exact.marginals(CHAIN) + db.exact.marginals(TINY))
     rows = np.r_[0:40, 2 * 920 : 2 * 923]
-    np.testing.assert_allclose(answer.mean[rows], exact, atol=1e-9)
+    np.testing.assert_allclose(answer.value[rows], exact, atol=1e-9)
     assert answer.half_width[rows].max() < 1e-9
     assert (answer.lower[40:1840] <= 0.5).all()  # no fields: both states are as likely
     assert (answer.upper[40:1840] >= 0.5).all()
     assert answer.half_width[40:1840].min() > 0.01
     again = db.estimate(model, "all", tolerance=0.1, seed=1, method="parts")
-    np.testing.assert_array_equal(answer.mean, again.mean)
+    np.testing.assert_array_equal(answer.value, again.value)
 
 
 def test_a_part_that_fails_leaves_the_others(monkeypatch):
@@ -81,7 +81,7 @@ def test_a_part_that_fails_leaves_the_others(monkeypatch):
     assert (answer.lower[failed] == 0).all()
     assert (answer.upper[failed] == 1).all()
     assert (answer.bias_bound[failed] == 1).all()
-    np.testing.assert_allclose(answer.mean, truth, atol=1e-9)
+    np.testing.assert_allclose(answer.value, truth, atol=1e-9)
     assert answer.half_width[~failed].max() < 1e-9
     assert not answer.plan.reaches_tolerance
     # Without the hard part all is as it was.
@@ -107,7 +107,7 @@ def test_shares_of_the_error_add_up_and_rows_are_all_there():
     assert sum(piece.query.intervals for piece in pieces) == query.intervals
     answer = db.estimate(model, targets, method="parts")
     wanted = db.estimate(model, targets, method="exact")
-    np.testing.assert_allclose(answer.mean, wanted.mean, atol=1e-9)
+    np.testing.assert_allclose(answer.value, wanted.value, atol=1e-9)
     assert answer.targets == wanted.targets
     assert answer.states == wanted.states
     assert answer.confidence == 1
@@ -136,7 +136,7 @@ def test_the_report_and_the_file(tmp_path):
     path = tmp_path / "run"
     first = db.estimate(model, "all", tolerance=0.1, method="parts", run=db.RunOptions(checkpoint=path), seed=7)
     again = db.estimate(model, "all", tolerance=0.1, method="parts", run=db.RunOptions(checkpoint=path))
-    np.testing.assert_array_equal(first.mean, again.mean)
+    np.testing.assert_array_equal(first.value, again.value)
     assert again.seed == 7
     first.report(tmp_path / "page.html", model=model, diagnosis=False)
     assert "Targets that depend on the same variables form a part" in (tmp_path / "page.html").read_text()
@@ -158,7 +158,7 @@ def test_an_interruption_leaves_the_parts_that_are_there(monkeypatch):
     answer = caught.value.result
     truth = np.concatenate(db.exact.marginals(TINY))
     assert answer.stopped_by == "Ctrl-C"
-    np.testing.assert_allclose(answer.mean[: len(truth)], truth, atol=1e-9)
+    np.testing.assert_allclose(answer.value[: len(truth)], truth, atol=1e-9)
     assert answer.half_width[: len(truth)].max() < 1e-9
     assert answer.half_width[len(truth) :].max() == 0.5
 
@@ -170,7 +170,7 @@ def test_all_marginals_of_munin1_are_exact_in_parts():
     assert answer.plan.is_certain
     assert answer.half_width.max() < 1e-8
     for label in model.labels[::40]:
-        np.testing.assert_allclose(answer[label].mean, db.estimate(model, [label], method="exact").mean, atol=1e-12)
+        np.testing.assert_allclose(answer[label].value, db.estimate(model, [label], method="exact").value, atol=1e-12)
 
 
 def test_the_plan_of_parts_can_be_their_budget():

@@ -202,7 +202,7 @@ def test_influence_of_some_rows_shows_no_others():
 
 def test_marginals_hold_the_intervals():
     ax = db.plots.marginals(ANSWER)
-    mean, lower, upper = (part[1::2] for part in (ANSWER.mean, ANSWER.lower, ANSWER.upper))
+    mean, lower, upper = (part[1::2] for part in (ANSWER.value, ANSWER.lower, ANSWER.upper))
     ends = segments(ax)
     assert (ends[:, 0, 0] == lower).all()
     assert (ends[:, 1, 0] == upper).all()
@@ -224,8 +224,8 @@ def test_marginals_of_several_states_joint_ones_and_statistics():
     assert names[:6] == ["0: 0", "0: 1", "0: 2", "4: 0", "4: 1", "4: 2"]
     assert names[6] == "1, 2: 0, 0"
     assert len(names) == 15
-    assert (probabilities.lines[-1].get_xdata() == answer.mean[:15]).all()
-    assert (statistics.lines[-1].get_xdata() == answer.mean[15:]).all()
+    assert (probabilities.lines[-1].get_xdata() == answer.value[:15]).all()
+    assert (statistics.lines[-1].get_xdata() == answer.value[15:]).all()
     texts = [text.get_text() for text in statistics.get_yticklabels()]
     assert texts[0] == "total\n1.999999999999 to 2.000000000001"
     assert probabilities.get_title() == "exact, but for rounding"
@@ -246,7 +246,7 @@ def test_many_marginals_are_sorted_and_thinned_and_the_axis_says_so():
         points = ax.lines[-1]
         assert len(points.get_ydata()) == len(segments(ax)) == drawn
         assert (np.diff(points.get_ydata()) >= 0).all()
-        assert points.get_ydata()[[0, -1]].tolist() == [answer.mean[1::2].min(), answer.mean[1::2].max()]
+        assert points.get_ydata()[[0, -1]].tolist() == [answer.value[1::2].min(), answer.value[1::2].max()]
         said = "" if drawn == 60 else ", 400 of them drawn"
         assert ax.get_xlabel() == f"{3 * columns} rows sorted by probability{said}"
     # Sixteen names do not fit on a small Axes.
@@ -292,15 +292,15 @@ def test_misses_are_marked_and_named():
     others = np.arange(16) != 5
     assert (diagonal.get_xdata() == diagonal.get_ydata()).all()
     assert (holding.get_xdata() == truth[others]).all()
-    assert (holding.get_ydata() == ANSWER.mean[1::2][others]).all()
-    assert (missing.get_xdata(), missing.get_ydata()) == ([truth[5]], [ANSWER.mean[11]])
+    assert (holding.get_ydata() == ANSWER.value[1::2][others]).all()
+    assert (missing.get_xdata(), missing.get_ydata()) == ([truth[5]], [ANSWER.value[11]])
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["15 intervals that hold", "1 interval that misses"]
     assert [t.get_text() for t in ax.texts] == ["5: 1"]
     ends = segments(ax)
     assert {tuple(end) for end in ends[:, 0]} == set(zip(truth, ANSWER.lower[1::2], strict=True))
     assert {tuple(end) for end in ends[:, 1]} == set(zip(truth, ANSWER.upper[1::2], strict=True))
     shifted = db.plots.against_exact(ANSWER, exact, difference=True)
-    assert np.allclose(shifted.lines[1].get_ydata(), (ANSWER.mean[1::2] - truth)[others])
+    assert np.allclose(shifted.lines[1].get_ydata(), (ANSWER.value[1::2] - truth)[others])
     assert (shifted.lines[0].get_ydata() == 0).all()
     assert shifted.get_ylabel() == "estimate less exact"
 
@@ -314,7 +314,7 @@ def test_against_a_dict_and_against_another_estimate():
     rough = db.estimate(NAMED, ["_x", joint], tolerance=0.1, method="dobrushin", seed=3)
     fine = db.estimate(NAMED, [db.Joint("rain", "_x"), "a$b$", "_x"], method="exact")
     ax = db.plots.against_exact(rough, fine)
-    assert (ax.lines[1].get_xdata() == [*fine["_x"].mean[1:], *fine["rain", "_x"].mean]).all()
+    assert (ax.lines[1].get_xdata() == [*fine["_x"].value[1:], *fine["rain", "_x"].value]).all()
     # Two wide ones: both intervals are drawn, and one misses where they do not meet.
     ax = db.plots.against_exact(rough, rough)
     assert len(segments(ax)) == 10

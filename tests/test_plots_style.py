@@ -210,7 +210,7 @@ CASES = {
     "a number as a bound": (lambda: P.bounds({"x": 0.3}), "'variations' .* a dict .* Got {'x': 0.3}"),
     "no curve": (lambda: P.bounds({}), "'variations' .* at least one curve. Got {}"),
     "every": (lambda: P.bounds({"x": BOUND}, every=0), "'every' .* at least 1. Got 0"),
-    "order as a scan": (lambda: P.scan_map([0, 1], (1, 2)), "'scan' .* a Scan or a ScanResult. Got [0, 1]"),
+    "order as a scan": (lambda: P.scan_map([0, 1], (1, 2)), "'scan' .* of their updates. Got [0, 1]"),
     "neither": (lambda: P.scan_map(SCAN), "'shape' .* if no 'model' is given. Got None"),
     "shape as a number": (lambda: P.scan_map(SCAN, 16), "'shape' .* (rows, columns). Got 16"),
     "empty shape": (lambda: P.scan_map(SCAN, (0, 16)), "'shape' .* at least 1. Got 0"),

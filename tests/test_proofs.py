@@ -196,7 +196,7 @@ def test_a_proof_afterwards_is_written_from_the_same_answer_made_again(path, met
 
 def test_an_answer_that_cannot_be_made_again_has_no_proof_afterwards(path):
     answer = db.estimate(GRID, [0], method="dobrushin", tolerance=0.1, seed=1)
-    other = replace(answer, mean=answer.mean + 0.01)
+    other = replace(answer, value=answer.value + 0.01)
     with pytest.raises(db.ArgumentError, match="proof= or verify= was set beforehand"):
         other.write_proof(path)
     assert not path.exists()
@@ -382,7 +382,7 @@ def is_true(forged):
 
 def _joint(model, variables):
     answer = db.estimate(model, db.Joint(*variables), method="exact")
-    return answer.mean.reshape([model.cardinalities[model.index(v)] for v in variables])
+    return answer.value.reshape([model.cardinalities[model.index(v)] for v in variables])
 
 
 INSIDE = {

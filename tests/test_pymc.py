@@ -188,7 +188,7 @@ def test_small_odd_models():
         value = pm.Data("value", np.array([0.1, 0.9]))
         x = pm.Bernoulli("x", 0.5)
         pm.Bernoulli("y", value[x], observed=1)
-    assert db.estimate(data, "x")["x"].mean == pytest.approx([0.1, 0.9])
+    assert db.estimate(data, "x")["x"].value == pytest.approx([0.1, 0.9])
     with pm.Model() as cubic:  # interactions of three that do not come apart
         x = pm.Bernoulli("x", 0.5, shape=4)
         pm.Potential("e", x[0] * x[1] * x[2] + pt.sqr(pt.sum(x)))
@@ -278,15 +278,15 @@ def test_certified_answers_agree_with_enumeration_and_come_back_as_arviz():
     exact = dict(zip(model.labels, db.exact.marginals(model), strict=True))
     answer = db.estimate(pymc_model, ["x[0]", "x[2]", "u"], seed=1, evidence={"w": 1})
     truth = db.estimate(model, ["x[0]"], evidence={"w": 1}, method="exact")
-    assert (answer["x[0]"].lower <= truth.mean).all()
-    assert (truth.mean <= answer["x[0]"].upper).all()
+    assert (answer["x[0]"].lower <= truth.value).all()
+    assert (truth.value <= answer["x[0]"].upper).all()
     data = db.adapters.pymc.to_arviz(answer, pymc_model)
-    mean = data["constant_data"]["x_mean"]
+    mean = data["constant_data"]["x_value"]
     assert mean.dims == ("city", "x_state")
-    assert float(mean.sel(city="a", x_state=1)) == answer["x[0]"].mean[1]
+    assert float(mean.sel(city="a", x_state=1)) == answer["x[0]"].value[1]
     assert np.isnan(mean.sel(city="b")).all()
     assert data["constant_data"]["u_lower"].coords["u_state"].values.tolist() == [-1, 0, 1]
-    assert "z_mean" not in data["constant_data"]
+    assert "z_value" not in data["constant_data"]
     assert data["constant_data"].attrs["certified"] == "yes"
     run = db.sample(model, db.Scan.systematic(8, 80), chains=4000, seed=2)
     data = db.adapters.pymc.to_arviz(run, pymc_model)

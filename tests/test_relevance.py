@@ -278,7 +278,7 @@ def test_statistics_and_joint_targets_keep_what_they_look_at():
         answer = db.estimate(model, [db.Joint(*pair), pair[0], statistic], method="exact")
         law = posterior(model, {}, list(pair))
         rows = np.concatenate([law.ravel(), law.sum(axis=1), [law[1:, 1:].sum()]])
-        np.testing.assert_allclose(answer.mean, rows, atol=1e-12)
+        np.testing.assert_allclose(answer.value, rows, atol=1e-12)
 
 
 # -- published networks ----------------------------------------------------------------------------------------------

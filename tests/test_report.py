@@ -159,7 +159,7 @@ def test_the_page_says_what_was_asked_and_how_to_repeat_it(made, tmp_path):
     model = about["model"]
     names = {"model": model}
     exec(found["reproduce"]["command"], names)
-    assert (names["answer"].mean == estimate.mean).all()
+    assert (names["answer"].value == estimate.value).all()
     facts = dict(found["reproduce"]["facts"])
     assert facts["seed"] == "1"
     assert {"Python", "numpy", "numba", "dobrushin"} <= set(facts)
@@ -187,7 +187,7 @@ def test_the_code_of_a_page_runs_whatever_was_asked(tmp_path):
         answer = db.estimate(model, targets, evidence=evidence, tolerance=0.1, seed=seed)
         names = {"model": model}
         exec(data_of(written(tmp_path, answer))["reproduce"]["command"], names)
-        assert (names["answer"].mean == answer.mean).all()
+        assert (names["answer"].value == answer.value).all()
 
 
 def test_likelihoods_are_said_in_words(tmp_path):
@@ -224,12 +224,12 @@ def test_thousands_of_rows_and_long_names_keep_a_page_small(end, tmp_path):
     model = db.Ising({(0, 1): 0.5})
     one = db.estimate(model, [0])
     count = 100_000
-    many = {name: np.tile(getattr(one, name), count) for name in ("mean", "lower", "upper", "bias_bound")}
+    many = {name: np.tile(getattr(one, name), count) for name in ("value", "lower", "upper", "bias_bound")}
     labels = [f"{'x' * 300}{k}{end}" for k in range(count) for _ in range(2)]
     large = dataclasses.replace(one, targets=labels, states=[-1, 1] * count, **many)
     found = data_of(written(tmp_path, large))
     assert (tmp_path / "page.html").stat().st_size < 2e6
-    assert (len(found["rows"]["mean"]), found["rows"]["total"]) == (rows.MAX_ROWS, 2 * count)
+    assert (len(found["rows"]["value"]), found["rows"]["total"]) == (rows.MAX_ROWS, 2 * count)
     assert len(set(found["rows"]["names"])) == rows.MAX_ROWS // 2  # cut, and still told apart
     static = (tmp_path / "page.html").read_text().split("<noscript>")[1].split("</noscript>")[0]
     assert static.count("<tr>") == 201

@@ -69,7 +69,7 @@ def test_a_phone_shows_all_columns_and_whole_names(browser, tmp_path):
     box = "document.querySelector('.scroller')"
     assert browser.run(f"{box}.scrollWidth <= {box}.clientWidth")
     assert browser.run("[...document.querySelectorAll('#body tr:first-child td')].map((td) => td.dataset.label)") == [
-        "target", "state", "mean", "lower", "upper", "bias bound",
+        "target", "state", "probability", "lower", "upper", "bias bound",
     ]  # fmt: skip
     labels = browser.run("[...document.querySelectorAll('#chart .name')].map((text) => text.firstChild.data)")
     assert labels == [f"{name} = {state}" for name in names for state in (-1, 1)]

@@ -148,7 +148,7 @@ def test_an_interrupted_estimate_carries_its_intervals_and_goes_on_from_its_file
     assert any("confidence sequence" in words for words in early.assumptions)
     again = db.estimate(SPINS, [0, 2], run=db.RunOptions(checkpoint=file), **options)
     np.testing.assert_array_equal(again.lower, plain.lower)
-    np.testing.assert_array_equal(again.mean, plain.mean)
+    np.testing.assert_array_equal(again.value, plain.value)
 
 
 @pytest.mark.parametrize("method", ["dobrushin", "coalescence", "uncertified"])
@@ -166,10 +166,10 @@ def test_every_method_that_draws_has_early_answers(method):
             )
         early = caught.value.result
         done = db.estimate(SPINS, targets, tolerance=0.01, method=method, seed=1)
-        assert (early.lower <= done.mean).all()
-        assert (done.mean <= early.upper).all()
+        assert (early.lower <= done.value).all()
+        assert (done.value <= early.upper).all()
         assert early.half_width.max() > done.half_width.max()
-        assert not early.says_nothing
+        assert not early._is_vacuous
 
 
 def test_later_chains_that_happen_to_finish_are_left_out():
@@ -347,7 +347,7 @@ def test_work_that_takes_longer_than_anyone_waits_is_refused_with_a_way_out():
     with pytest.raises(db.BudgetError, match=r"seconds, over the limit.*time_limit=.*budget=") as caught:
         db.estimate(SPINS, [0], tolerance=1e-7, method="dobrushin")
     assert caught.value.plan.seconds > 3600
-    assert caught.value.result.says_nothing
+    assert caught.value.result._is_vacuous
     assert db.plan(SPINS, [0], tolerance=1e-7, method="dobrushin").chains == caught.value.plan.chains
     scan = db.Scan.systematic(3, 30)
     for call in (lambda: db.sample(SPINS, scan, chains=10**16), lambda: db.coalescence(SPINS, scan, runs=10**16)):
@@ -359,7 +359,7 @@ def test_refusals_carry_limits_that_hold():
     strong = db.Ising.grid(12, 12, couplings=3.0)
     with pytest.raises(db.CertificateError) as caught:
         db.estimate(strong, [0], method="dobrushin")
-    assert caught.value.result.says_nothing
+    assert caught.value.result._is_vacuous
     assert (caught.value.result.upper - caught.value.result.lower == 1.0).all()
     assert "attribute 'result'" not in str(caught.value)
 

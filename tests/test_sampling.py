@@ -692,8 +692,8 @@ def test_a_generator_is_a_seed_by_its_state():
         lambda seed: db.sample(model, scan, chains=70, seed=seed).states,
         lambda seed: db.exact_sample(model, [0, 1], 70, seed=seed).states,
         lambda seed: db.coalescence(model, scan, [0], runs=500, seed=seed).seed,
-        lambda seed: db.estimate(model, [0], seed=seed, **how).mean,
-        lambda seed: db.estimate_many(model, [([0], None)], seed=seed, **how)[0].mean,
+        lambda seed: db.estimate(model, [0], seed=seed, **how).value,
+        lambda seed: db.estimate_many(model, [([0], None)], seed=seed, **how)[0].value,
         lambda seed: db.fit(model, np.ones((5, 9)), iterations=1, seed=seed).seed,
     ]
     for call in calls:

@@ -46,7 +46,7 @@ def test_soft_evidence_is_one_more_factor(family, zeros):
             assert answer.states == list(model.states(target))
             assert (answer.lower - 1e-12 <= expected).all()
             assert (expected <= answer.upper + 1e-12).all()
-            np.testing.assert_allclose(answer.mean, expected, atol=1e-12)
+            np.testing.assert_allclose(answer.value, expected, atol=1e-12)
         weighted = model.condition(soft)
         assert weighted.labels == model.labels
         np.testing.assert_allclose(db.exact.marginals(weighted)[0], literal_marginal(model, 0, soft, {}), atol=1e-12)
@@ -60,7 +60,7 @@ def test_soft_and_hard_evidence_together():
     model = random_model(np.random.default_rng(2), "ising", n=4)
     soft = {0: {-1: 0.2, 1: 3.0}}
     answer = db.estimate(model, 2, evidence={**soft, 1: -1})
-    np.testing.assert_allclose(answer.mean, literal_marginal(model, 2, soft, {1: -1}), atol=1e-12)
+    np.testing.assert_allclose(answer.value, literal_marginal(model, 2, soft, {1: -1}), atol=1e-12)
     assert answer.asked.evidence == {1: -1, 0: {-1: 0.2, 1: 3.0}}
     assert answer.asked.model is model
     assert answer.log_evidence is None
@@ -70,7 +70,7 @@ def test_soft_and_hard_evidence_together():
 def test_every_method_knows_it(method):
     model = db.Ising.grid(4, 4, couplings=0.1, state_names=("no", "yes"))
     evidence = {0: {"yes": 0.9, "no": 0.1}}
-    exact = db.estimate(model, 1, evidence=evidence, method="exact").mean
+    exact = db.estimate(model, 1, evidence=evidence, method="exact").value
     answer = db.estimate(model, 1, evidence=evidence, method=method, tolerance=0.05, seed=1)
     assert answer.states == ["no", "yes"]
     assert (answer.lower <= exact).all()
@@ -85,7 +85,7 @@ def test_functions_of_spins_see_spins(method):
     down = db.Statistic.event([1, 2], lambda x: (x == -1).all(axis=1), name="both down")
     asked = [product, down, db.Statistic.magnetisation(model), db.Statistic.total(model, [0, 4, 5])]
     for evidence in ({}, {4: -1}):
-        plain = db.estimate(model, asked, evidence=evidence, method="exact").mean
+        plain = db.estimate(model, asked, evidence=evidence, method="exact").value
         even = {0: {-1: 0.5, 1: 0.5}}  # says nothing
         answer = db.estimate(model, asked, evidence={**evidence, **even}, method=method, tolerance=0.1, seed=1)
         assert answer.targets == asked
@@ -104,17 +104,17 @@ def test_functions_of_spins_in_proofs(tmp_path):
 def test_states_by_number_beside_likelihoods():
     model = db.Ising({(0, 1): 0.5, (1, 2): 0.3}, state_names=("no", "yes"))
     soft = {0: {"no": 0.2, "yes": 0.7}}
-    by_number, by_name = (db.estimate(model, 1, evidence={**soft, 2: state}).mean for state in (-1, "no"))
+    by_number, by_name = (db.estimate(model, 1, evidence={**soft, 2: state}).value for state in (-1, "no"))
     assert (by_number == by_name).all()
 
 
 def test_certain_likelihoods_are_evidence_and_even_ones_are_none():
     model = db.Ising({("a", "b"): 0.5}, state_names=("no", "yes"))
     certain = db.estimate(model, "b", evidence={"a": {"no": 0.0, "yes": 0.3}})
-    np.testing.assert_array_equal(certain.mean, db.estimate(model, "b", evidence={"a": "yes"}).mean)
+    np.testing.assert_array_equal(certain.value, db.estimate(model, "b", evidence={"a": "yes"}).value)
     assert certain.asked.evidence == {"a": "yes"}
     even = db.estimate(model, "a", evidence={"a": {"no": 5.0, "yes": 5.0}})
-    np.testing.assert_allclose(even.mean, [0.5, 0.5], atol=1e-12)
+    np.testing.assert_allclose(even.value, [0.5, 0.5], atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_the_command_line_and_files_have_it(tmp_path):
     assert result.exit_code == 0, result.stderr
     data = json.loads(result.output)
     expected = db.estimate(model, "b", evidence={"a": {"yes": 0.7, "no": 0.3}})
-    assert [row["mean"] for row in data["rows"]] == expected.mean.tolist()
+    assert [row["value"] for row in data["rows"]] == expected.value.tolist()
     likelihoods = [{"state": "no", "likelihood": 0.3}, {"state": "yes", "likelihood": 0.7}]
     assert data["evidence"] == [{"target": "a", "state": likelihoods}]
     assert CliRunner().invoke(app, [*words, "a=yes:x/no:0.3"]).exit_code == 2
@@ -169,13 +169,14 @@ def test_a_likelihood_of_one_state_leaves_the_variable_where_it_is_asked_about()
     certain, hard = {"a": {-1: 0.0, 1: 2.0}}, {"a": 1}
     answer = db.estimate(model, "all", evidence=certain, method="exact")
     assert list(dict.fromkeys(answer.targets)) == ["a", "b", "c"]
-    assert answer["a"].mean.tolist() == pytest.approx([0.0, 1.0], abs=1e-11)
-    np.testing.assert_allclose(answer["c"].mean, db.estimate(model, "c", evidence=hard).mean, atol=1e-9)
+    assert answer["a"].value.tolist() == pytest.approx([0.0, 1.0], abs=1e-11)
+    np.testing.assert_allclose(answer["c"].value, db.estimate(model, "c", evidence=hard).value, atol=1e-9)
     assert db.estimate(model, ["a", "c"], evidence=certain)["a"].upper[0] < 1e-9
-    assert db.estimate(model, db.Joint("a", "c"), evidence=certain).mean.sum() == pytest.approx(1.0)
+    assert db.estimate(model, db.Joint("a", "c"), evidence=certain).value.sum() == pytest.approx(1.0)
     assert model.condition(certain).labels == model.labels
     assert (
-        db.estimate(model, "c", evidence=certain).mean.tolist() == db.estimate(model, "c", evidence=hard).mean.tolist()
+        db.estimate(model, "c", evidence=certain).value.tolist()
+        == db.estimate(model, "c", evidence=hard).value.tolist()
     )
 
 
@@ -184,4 +185,4 @@ def test_likelihoods_of_any_size_are_the_same_up_to_their_factor(scale):
     model = db.Ising({("a", "b"): 0.4})
     large = db.estimate(model, "b", evidence={"a": {-1: scale, 1: scale / 2}}, method="exact")
     usual = db.estimate(model, "b", evidence={"a": {-1: 1.0, 1: 0.5}}, method="exact")
-    np.testing.assert_allclose(large.mean, usual.mean, atol=1e-12)
+    np.testing.assert_allclose(large.value, usual.value, atol=1e-12)

@@ -29,9 +29,9 @@ def path_graph():
 MODEL = db.Ising({("sun", "rain"): -0.4, ("rain", "wet"): 0.7}, fields={"sun": 0.2})
 SCAN = db.Scan.systematic(3, 30)
 CALLS = {
-    "estimate": lambda model: db.estimate(model, "wet", evidence={"sun": 1}).mean,
+    "estimate": lambda model: db.estimate(model, "wet", evidence={"sun": 1}).value,
     "plan": lambda model: db.plan(model, "wet").method,
-    "estimate_many": lambda model: db.estimate_many(model, [("wet", None)])[0].mean,
+    "estimate_many": lambda model: db.estimate_many(model, [("wet", None)])[0].value,
     "influence": lambda model: db.influence(model).matrix.toarray(),
     "variation": lambda model: db.variation(model, SCAN, "wet").value,
     "shortest_scan": lambda model: len(db.shortest_scan(model, "wet", tolerance=0.1).scan),
@@ -48,9 +48,9 @@ CALLS = {
     "exact.distribution": db.exact.distribution,
     "exact.influence": db.exact.influence,
     "exact.law": lambda model: db.exact.law(model, SCAN),
-    "Statistic.energy": lambda model: db.estimate(MODEL, db.Statistic.energy(model)).mean,
-    "Statistic.magnetisation": lambda model: db.estimate(MODEL, db.Statistic.magnetisation(model)).mean,
-    "Statistic.total": lambda model: db.estimate(MODEL, db.Statistic.total(model, ["wet"])).mean,
+    "Statistic.energy": lambda model: db.estimate(MODEL, db.Statistic.energy(model)).value,
+    "Statistic.magnetisation": lambda model: db.estimate(MODEL, db.Statistic.magnetisation(model)).value,
+    "Statistic.total": lambda model: db.estimate(MODEL, db.Statistic.total(model, ["wet"])).value,
     "fit": lambda model: db.fit(model, [[1, 1, -1], [-1, 1, 1], [1, -1, -1]], method="exact", iterations=3).parameters,
     "report": lambda model: (
         db.estimate(MODEL, "wet", evidence={"sun": 1}).report(model=model, diagnosis=False).html.count("<")
@@ -74,9 +74,9 @@ def test_what_takes_a_model_takes_a_path_and_other_libraries(name, tmp_path):
 def test_a_path_may_be_that_of_a_field(tmp_path):
     field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0])
     db.write(field, tmp_path / "field.npz")
-    assert db.estimate(tmp_path / "field.npz", [0]).mean == pytest.approx(db.estimate(field, [0]).mean)
-    assert db.estimate(model=str(tmp_path / "field.npz"), targets=[0]).mean == pytest.approx(
-        db.estimate(field, [0]).mean
+    assert db.estimate(tmp_path / "field.npz", [0]).value == pytest.approx(db.estimate(field, [0]).value)
+    assert db.estimate(model=str(tmp_path / "field.npz"), targets=[0]).value == pytest.approx(
+        db.estimate(field, [0]).value
     )
     assert "in Wasserstein distance" in str(db.diagnose(tmp_path / "field.npz"))
 
@@ -104,7 +104,7 @@ def test_folders_are_opened(tmp_path):
 def test_bits_of_dimod_are_asked_for_and_answered_as_bits():
     bqm = dimod.BinaryQuadraticModel({"a": 1.0}, {("a", "b"): -2.0}, "BINARY")
     assert db.estimate(bqm, "b", evidence={"a": 1}).states == [0, 1]
-    assert db.estimate(bqm, "b", evidence={"a": 1}).mean[1] == pytest.approx(np.exp(2) / (1 + np.exp(2)))
+    assert db.estimate(bqm, "b", evidence={"a": 1}).value[1] == pytest.approx(np.exp(2) / (1 + np.exp(2)))
 
 
 def test_graphs_with_unaries_are_potts_models():
@@ -160,7 +160,7 @@ def test_a_library_defined_here_is_read_after_one_line(monkeypatch):
     Chain.__module__ = "elsewhere.models"
     assert reader_of(Chain()) is None
     monkeypatch.setitem(READERS, "elsewhere", read_chain)
-    assert db.estimate(Chain(), [0]).mean.tolist() == [0.5, 0.5]
+    assert db.estimate(Chain(), [0]).value.tolist() == [0.5, 0.5]
 
 
 def read_chain(chain):
@@ -177,7 +177,7 @@ inference.makeInference()
 for source in (network, pyagrum.MarkovRandomField.fromBN(network)):
     answer = db.estimate(source, "all", evidence={"a": "no"})
     for name in ("b", "c", "d"):
-        np.testing.assert_allclose(answer[name].mean, inference.posterior(name).toarray(), atol=1e-9)
+        np.testing.assert_allclose(answer[name].value, inference.posterior(name).toarray(), atol=1e-9)
         assert answer[name].states == list(network.variable(name).labels())
         tensor = db.to_pyagrum(answer, network, name)
         assert abs((tensor - inference.posterior(name)).toarray()).max() < 1e-9

@@ -50,7 +50,7 @@ def test_names_and_numbers_are_the_same_evidence_and_the_same_answer(family):
         expected = db.estimate(plain, targets, evidence=evidence)
         for given in (evidence, by_name):
             answer = db.estimate(named, targets, evidence=given)
-            np.testing.assert_array_equal(answer.mean, expected.mean)
+            np.testing.assert_array_equal(answer.value, expected.value)
             assert answer.asked.evidence == by_name
             for state, number in zip(answer.states, expected.states, strict=True):
                 assert state == (tuple(f"s{s}" for s in number) if isinstance(number, tuple) else f"s{number}")
@@ -108,8 +108,8 @@ def test_folders_keep_names(model, tmp_path):
     expected = db.estimate(model, [0, 1], evidence={3: 1} if model.n_variables > 3 else None, method="exact")
     answer = db.estimate(stored, [0, 1], evidence={3: model._called(3)[1]} if model.n_variables > 3 else None)
     assert answer.states == expected.states
-    assert (answer.lower <= expected.mean + 1e-9).all()
-    assert (answer.upper >= expected.mean - 1e-9).all()
+    assert (answer.lower <= expected.value + 1e-9).all()
+    assert (answer.upper >= expected.value - 1e-9).all()
     assert db.io.lost_names(model, tmp_path / "folder") == ""
     db.write(stored, tmp_path / "copy")
     assert dict(db.open_model(tmp_path / "copy").state_names) == dict(model.state_names)
@@ -283,7 +283,7 @@ def test_bits_are_called_0_and_1():
     model = db.from_dimod(bqm)
     answer = db.estimate(model, "all", evidence={"a": 0})
     assert answer.states == [0, 1]
-    assert db.estimate(model, "a").mean[1] == pytest.approx((np.exp(-1) + np.exp(1)) / (2 + np.exp(-1) + np.exp(1)))
+    assert db.estimate(model, "a").value[1] == pytest.approx((np.exp(-1) + np.exp(1)) / (2 + np.exp(-1) + np.exp(1)))
     with pytest.raises(db.ArgumentError, match="one of the states 0, 1"):
         db.estimate(model, "b", evidence={"a": -1})
     assert db.from_dimod(bqm.spin).state_names == {}
@@ -296,7 +296,7 @@ def test_bits_of_files_are_called_0_and_1(tmp_path):
     big = db.Ising.grid(150, 150, couplings=0.1, state_names=(0, 1))
     answer = db.estimate(big, [0], evidence={1: 0})  # evidence goes to a part, as spins
     np.testing.assert_array_equal(
-        answer.mean, db.estimate(db.Ising.grid(150, 150, couplings=0.1), [0], evidence={1: -1}).mean
+        answer.value, db.estimate(db.Ising.grid(150, 150, couplings=0.1), [0], evidence={1: -1}).value
     )
 
 
@@ -380,14 +380,14 @@ def test_a_headline_does_not_promise_more_than_the_interval():
 
 def test_json_has_real_types_and_names(network):
     data = json.loads(db.estimate(network, "sprinkler", evidence={"grass": 1, "rain": "no"}).to_json())
-    assert data["format"] == "dobrushin estimate 1"
+    assert data["format"] == "dobrushin estimate 2"
     assert data["certified"] is True
     assert data["stopped_by"] is None
     assert data["seed"] is None
     assert data["model"] == network.fingerprint
     assert data["evidence"] == [{"target": "grass", "state": "dry"}, {"target": "rain", "state": "no"}]
     assert [row["state"] for row in data["rows"]] == ["off", "low", "high"]
-    assert all(isinstance(row["mean"], float) for row in data["rows"])
+    assert all(isinstance(row["value"], float) for row in data["rows"])
     sampled = json.loads(db.estimate(network, "rain", method="uncertified", tolerance=0.1, seed=5).to_json())
     assert sampled["certified"] is False
     assert sampled["seed"] == 5

@@ -336,7 +336,7 @@ def test_what_underflows_is_not_lost():
     assert plain(model, both) is None
     assert largest_excess(model, both.run(model._form.tables())) <= 0
     found = db.estimate(model, [1], method="exact", tolerance=1e-9)
-    assert found.mean[0] == pytest.approx(0.99999, abs=1e-7)
+    assert found.value[0] == pytest.approx(0.99999, abs=1e-7)
 
 
 def test_a_bound_without_underflow_is_wrong(monkeypatch):
@@ -755,7 +755,7 @@ def test_an_interrupt_ends_the_sums_and_leaves_nothing_behind(monkeypatch):
         patch.setattr(Working, "report", interrupt)
         with pytest.raises(KeyboardInterrupt):
             db.estimate(model, "all", method="exact")
-    assert db.estimate(model, "all", method="exact").mean == pytest.approx(0.5)
+    assert db.estimate(model, "all", method="exact").value == pytest.approx(0.5)
 
 
 def test_the_error_of_the_most_likely_state_counts_the_rounding_of_its_density():

@@ -316,7 +316,7 @@ def test_small_odd_models():
     node = SpinNode()
     alone = IsingEBM([node], [], jnp.array([0.3]), jnp.zeros(0), jnp.array(2.0))
     assert db.from_thrml(alone).fields == pytest.approx([0.6])
-    assert db.estimate(alone, [0])[0].mean[1] == pytest.approx(1 / (1 + np.exp(-1.2)))
+    assert db.estimate(alone, [0])[0].value[1] == pytest.approx(1 / (1 + np.exp(-1.2)))
     pair = IsingEBM([node, other := SpinNode()], [(node, other), (other, node)], jnp.zeros(2), jnp.array([0.1, 0.2]),
                     jnp.array(1.0))  # fmt: skip
     assert float(db.from_thrml(pair).couplings[0, 1]) == pytest.approx(0.3, abs=1e-7)

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from zipfile import BadZipFile
 
 import numpy as np
@@ -22,6 +22,9 @@ from dobrushin._shared.arrays import Array, Floats, Ints, distinct, frozen
 from dobrushin._shared.call import public
 from dobrushin._shared.text import card
 from dobrushin.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from dobrushin.typing import ModelLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +167,7 @@ class Scan:
     Parameters
     ----------
     order : array of int
-        Positions of the variables, first step first.
+        Positions of the variables, first step first. Beside a model, a list of labels can stand for a scan.
 
     Notes
     -----
@@ -189,22 +192,30 @@ class Scan:
 
     @classmethod
     @public()
-    def systematic(cls, n: int, steps: int) -> Scan:
-        """Go through variables 0 to n-1 again and again, starting with 0.
+    def systematic(cls, model: ModelLike | int, steps: int | None = None, *, sweeps: int | None = None) -> Scan:
+        """Return the scan that updates all variables in their order, again and again.
+
+        Parameters
+        ----------
+        model : Model, or the number of variables
+        steps, sweeps : int
+            Length of the scan: either in updates, or in sweeps of one update of each variable.
 
         Examples
         --------
         >>> import dobrushin as db
         >>> db.Scan.systematic(3, steps=7).order
         array([0, 1, 2, 0, 1, 2, 0])
+        >>> db.Scan.systematic(db.Ising.grid(10, 10, couplings=0.2), sweeps=10)
+        Scan(steps=1000, systematic over 100)
         """
-        n = check.count(n, "n")
-        return cls._of((Cycle(range(n), 0, check.count(steps, "steps")),))
+        n = _size_of(model)
+        return cls._of((Cycle(range(n), 0, _length(n, steps, sweeps)),))
 
     @classmethod
     @public()
-    def uniform(cls, n: int, steps: int) -> Scan:
-        """Each step updates one of n variables, drawn uniformly.
+    def uniform(cls, model: ModelLike | int, steps: int | None = None, *, sweeps: int | None = None) -> Scan:
+        """Return the scan whose steps each update a variable drawn uniformly; parameters as for `systematic`.
 
         Examples
         --------
@@ -212,13 +223,13 @@ class Scan:
         >>> db.Scan.uniform(4, steps=10)
         Scan(steps=10, uniform over 4)
         """
-        n = check.count(n, "n")
-        return cls._of((Draw(n, None, check.count(steps, "steps")),))
+        n = _size_of(model)
+        return cls._of((Draw(n, None, _length(n, steps, sweeps)),))
 
     @classmethod
     @public()
     def random(cls, probabilities: ArrayLike, steps: int) -> Scan:
-        """Each step updates a variable drawn with the given probabilities.
+        """Return the scan whose steps each update a variable that is drawn with the given probabilities.
 
         Examples
         --------
@@ -462,8 +473,28 @@ class Scan:
         return f"Scan(steps={len(self)}, {' + '.join(map(str, self._segments[:4]))}{more})"
 
 
-def as_scan(scan: Any) -> Scan:
-    """The scan itself, or that of a `ScanResult`."""
+def _size_of(model: Any) -> int:
+    return check.count(model, "model") if check.is_whole(model) else as_model(model).n_variables
+
+
+def _length(n: int, steps: int | None, sweeps: int | None) -> int:
+    if (steps is None) == (sweeps is None):
+        raise ArgumentError("steps", f"{'given' if steps is None else 'left out'}, or 'sweeps' must", steps)
+    return check.count(steps, "steps") if sweeps is None else n * check.count(sweeps, "sweeps")
+
+
+def as_scan(scan: Any, source: Any = None) -> Scan:
+    """Return a scan, the one of a `ScanResult`, or that of a list of variables of `source`."""
     scan = getattr(scan, "scan", scan)
-    check.instance(scan, Scan, "scan", "a Scan or a ScanResult")
-    return cast(Scan, scan)
+    if isinstance(scan, Scan):
+        return scan
+    labels = [] if source is None or isinstance(scan, str) or not check.is_several(scan) else list(scan)
+    if not labels:
+        raise ArgumentError("scan", "a Scan, a ScanResult or variables in the order of their updates", scan)
+    order = []
+    for step, label in enumerate(labels):
+        position = check.label_position(label, source.labels, source._lookup)
+        if position is None:
+            raise ArgumentError("scan", f"of {check.expected_labels(source.labels, label)}", label, f"step {step}")
+        order.append(position)
+    return Scan(order)

@@ -334,7 +334,7 @@ def variation(
     if initial is not None:
         raise ArgumentError("initial", "None but for a field: other bounds hold for every start", initial)
     source = row_source(model)
-    scan = as_scan(scan)
+    scan = as_scan(scan, source)
     objective = read_objective(source, targets, weights)
     n = source.n_variables
     start = _read_bounds(1.0 if initial_disagreement is None else initial_disagreement, n, "initial_disagreement")

@@ -123,7 +123,7 @@ class BudgetError(_WithResult, RuntimeError):
         self.plan = plan
         digits = next((d for d in range(3, 17) if f"{required:.{d}g}" != f"{limit:.{d}g}"), 3)
         message = f"{what} needs {required:.{digits}g} {unit}, over the limit of {limit:.{digits}g}."
-        self._tell_with(result, message, remedy, result is not None and not result.says_nothing)
+        self._tell_with(result, message, remedy, result is not None and not result._is_vacuous)
 
     def with_result(self, result: Estimate | None, plan: Plan | None = None) -> BudgetError:
         """Return the same error with another partial result, and with another plan if one is given."""
@@ -167,7 +167,7 @@ class CertificateError(_WithResult, RuntimeError):
     def __init__(self, reasons: dict[str, str], remedy: str, *, result: Estimate | LogPartition | None = None) -> None:
         self.reasons, self.remedy = reasons, remedy
         tried = " ".join(f"{method}: {reason}" for method, reason in reasons.items())
-        is_useful = result is not None and not result.says_nothing
+        is_useful = result is not None and not result._is_vacuous
         self._tell_with(result, f"No certificate is available. {tried}", remedy, is_useful)
 
 

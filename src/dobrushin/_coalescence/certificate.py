@@ -247,7 +247,7 @@ def coalescence(
     True
     """
     model = as_model(model)
-    scan = as_scan(scan)
+    scan = as_scan(scan, model)
     scan._check_fits(model.n_variables)
     if scan.is_random:
         raise ArgumentError("scan", "without random steps (draw them first)", scan)

@@ -204,7 +204,9 @@ def exact_sample(
         states = _room_for(draws, len(positions))
         past: _Past | None = None
         if method != "clusters":
-            past = _GreedyPast(model, positions) if scan is None else _RepeatedPast(model, as_scan(scan), positions)
+            past = (
+                _GreedyPast(model, positions) if scan is None else _RepeatedPast(model, as_scan(scan, model), positions)
+            )
             if method == "auto" and scan is None and _needs_clusters(model, positions, past):
                 past = None
         if past is None:

@@ -1,4 +1,4 @@
-"""The result of `estimate`: means, intervals, bias bounds and assumptions."""
+"""The result of `estimate`: values, intervals, bias bounds and assumptions."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import math
 import os
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.headline import MOST_ROWS, estimate_card, headline, noun, visible_numbers
+from dobrushin._estimate import record
+from dobrushin._estimate.headline import MOST_ROWS, estimate_card, headline, noun, value_name, visible_numbers
 from dobrushin._estimate.targets import Target, name_of, shown
 from dobrushin._exact.sums import LogPartition
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
 from dobrushin._shared.call import public
-from dobrushin._shared.environment import VERSION, require
+from dobrushin._shared.environment import replace_file, require
 from dobrushin._shared.text import hint, interval_texts, percent, printable, rounded_up, visible
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
@@ -88,10 +91,10 @@ class Asked:
 
 
 class Answer(NamedTuple):
-    """Means, interval limits and bias bounds for the states of one target."""
+    """Values, interval limits and bias bounds for the states of one target."""
 
     states: list[Any]
-    mean: NDArray[np.float64]
+    value: NDArray[np.float64]
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
     bias_bound: NDArray[np.float64]
@@ -107,8 +110,8 @@ class Estimate:
     ----------
     targets, states : list
         Target and state of each row; the state is None for a statistic.
-    mean : array
-        Estimated probabilities of the states, or means of statistics.
+    value : array
+        Estimated probabilities of the states, means of statistics and of fields, or quantiles.
     lower, upper : array
         Limits of the intervals; the bias of the sampler is included.
     bias_bound : array
@@ -151,7 +154,7 @@ class Estimate:
 
     targets: list[Any]
     states: list[Any]
-    mean: NDArray[np.float64]
+    value: NDArray[np.float64]
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
     bias_bound: NDArray[np.float64]
@@ -165,11 +168,12 @@ class Estimate:
     log_evidence: LogPartition | None = None
     asked: Asked | None = None
     proof: str | None = None
+    _steps: int = 0  # of an estimate that was read
 
-    def lift(self, part: Numbering) -> Estimate:
+    def _lift(self, part: Numbering) -> Estimate:
         """Return the estimate with plan and certificate numbered as in the model that `part` belongs to."""
         certificate = None if self.certificate is None else self.certificate._lift(part)
-        return replace(self, plan=self.plan.lift(part), certificate=certificate)
+        return replace(self, plan=self.plan._lift(part), certificate=certificate)
 
     @property
     def is_certified(self) -> bool:
@@ -177,14 +181,14 @@ class Estimate:
         return self.plan.is_certified
 
     @property
-    def says_nothing(self) -> bool:
+    def _is_vacuous(self) -> bool:
         """Return whether the intervals are vacuous: no method had a result when the call ended."""
         return self.plan.method == "none"
 
     @property
     def steps(self) -> int:
         """Return the length of the scan; 0 if nothing was sampled."""
-        return 0 if self.plan.scan is None else len(self.plan.scan)
+        return self._steps if self.plan.scan is None else len(self.plan.scan)
 
     @property
     def chains(self) -> int:
@@ -192,7 +196,7 @@ class Estimate:
         return self.plan.chains if self.samples is None else self.samples.chains
 
     @property
-    def bias_text(self) -> str:
+    def _bias_text(self) -> str:
         """Return the largest bias bound of all rows as text, rounded upwards."""
         largest = float(np.max(self.bias_bound))
         return "unknown" if math.isnan(largest) else rounded_up(largest)
@@ -213,50 +217,70 @@ class Estimate:
         rows = np.array([noun(self, row) != "quantile" for row in range(len(self))])
         return float(self.half_width.max(where=rows, initial=0.0))
 
-    @public()
-    def __getitem__(self, target: Hashable | Target) -> Answer:
+    def __getitem__(self, target: Hashable) -> Answer:
         """Return the rows of one target: a label, the labels of a `Joint` as a tuple, or the name of a `Statistic`."""
-        is_name = isinstance(target, Hashable)
-        others = list(enumerate(self.targets))
-        rows = [k for k, other in others if other is target or (is_name and _is_label(other, target))]
-        # A statistic by its name, a joint marginal by its labels.
-        targets = [(k, other) for k, other in others if isinstance(other, Target)]
-        rows = rows or [k for k, other in targets if is_name and target in (other, other._name)]
+        try:
+            rows = None if type(target) is bool else self._rows.get(target)
+        except TypeError:  # unhashable
+            rows = None
+        if rows is None or isinstance(self.targets[rows[0]], Target):
+            rows = self._rows_of_target(target, rows or [])
+        some: Any = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] == len(rows) - 1 else rows
+        states = [self.states[k] for k in rows]
+        return Answer(states, self.value[some], self.lower[some], self.upper[some], self.bias_bound[some])
+
+    @public(name="Estimate")
+    def _rows_of_target(self, target: Any, found: list[int]) -> list[int]:
+        """Return the rows of exactly one target of those found; raise `ArgumentError` if there is none, or several."""
+        rows = [k for k in found if self.targets[k] is target] or found
         if not rows:
             near = hint(target, (shown(other) for other in self.targets))
             raise ArgumentError("target", f"one of the targets that were estimated{near}", target)
-        if len({id(self.targets[k]) for k in rows if isinstance(self.targets[k], Target)}) > 1:
+        if len({id(self.targets[k]) for k in rows}) > 1:
             raise ArgumentError("target", "the target itself, because several targets have this name", target)
-        states = [self.states[k] for k in rows]
-        return Answer(states, self.mean[rows], self.lower[rows], self.upper[rows], self.bias_bound[rows])
+        return rows
+
+    @cached_property
+    def _rows(self) -> dict[Hashable, list[int]]:
+        """Numbers of the rows by label, by target, and by the names of targets that no label has."""
+        rows: dict[Hashable, list[int]] = {}
+        by_name: dict[Hashable, list[int]] = {}
+        for k, target in enumerate(self.targets):
+            rows.setdefault(target, []).append(k)
+            if isinstance(target, Target):
+                by_name.setdefault(target._name, []).append(k)
+        return by_name | rows
 
     def __len__(self) -> int:
-        return len(self.mean)
+        return len(self.value)
 
     def __iter__(self) -> Iterator[Any]:
         raise TypeError("an Estimate is not iterable: use to_dataframe(), or estimate[target]")
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """Return a pandas DataFrame with columns target, state, mean, lower, upper, bias_bound.
+        """Return a pandas DataFrame with columns target, state, the value, lower, upper, bias_bound.
+
+        The column of the values is "probability", "mean" or "quantile" where all rows are of this kind, else "value".
 
         Examples
         --------
         >>> import dobrushin as db
         >>> db.estimate(db.Ising({(0, 1): 0.5}, fields=[1, 0]), [0]).to_dataframe().round(3)
-           target  state   mean  lower  upper  bias_bound
-        0       0     -1  0.119  0.119  0.119         0.0
-        1       0      1  0.881  0.881  0.881         0.0
+           target  state  probability  lower  upper  bias_bound
+        0       0     -1        0.119  0.119  0.119         0.0
+        1       0      1        0.881  0.881  0.881         0.0
         """
         frames = require("pandas", "formats")
         states = [visible(state) for state in self.states]
         columns: dict[str, Any] = {"target": [visible(shown(t)) for t in self.targets], "state": states}
         if any(state is None for state in states):  # as they are: no state becomes a float beside a statistic
             columns["state"] = np.array([*states, None], dtype=object)[:-1]
-        return frames.DataFrame(columns | self._numbers)
+        numbers = {value_name(self) if name == "value" else name: x for name, x in self._numbers.items()}
+        return frames.DataFrame(columns | numbers)
 
     @property
     def _numbers(self) -> dict[str, NDArray[np.float64]]:
-        return {"mean": self.mean, "lower": self.lower, "upper": self.upper, "bias_bound": self.bias_bound}
+        return {"value": self.value, "lower": self.lower, "upper": self.upper, "bias_bound": self.bias_bound}
 
     def to_arviz(self) -> Any:
         """Return ArviZ data: the states as posterior (if they were kept), the estimates as constant data."""
@@ -272,7 +296,7 @@ class Estimate:
             dims["x"] = ["variable"]
         data = arviz_data(groups, coords, dims)
         texts: dict[str, Any] = {}
-        for name, value in self._about().items():  # attributes may be numbers and text only
+        for name, value in record.about(self).items():  # attributes may be numbers and text only
             is_plain = isinstance(value, float | int | str) and not isinstance(value, bool)
             texts[name] = value if is_plain else json.dumps(value)
         texts["certified"] = "yes" if self.is_certified else "NO: the bias is unknown"
@@ -280,20 +304,59 @@ class Estimate:
         return data
 
     def to_json(self, indent: int | None = None) -> str:
-        """Return all but the samples as JSON text, with states by their names; the guide lists the fields.
+        """Return all but the samples and the scan as JSON text, states by name; the guide lists the fields.
 
         Examples
         --------
         >>> import dobrushin as db, json
         >>> answer = json.loads(db.estimate(db.Ising({(0, 1): 0.5}), [0]).to_json())
-        >>> answer["method"], answer["rows"][1]["state"], answer["rows"][1]["mean"]
+        >>> answer["method"], answer["rows"][1]["state"], answer["rows"][1]["value"]
         ('exact', 1, 0.5)
         """
-        rows = []
-        for k, (target, state) in enumerate(zip(self.targets, self.states, strict=True)):
-            numbers = {name: None if math.isnan(x[k]) else float(x[k]) for name, x in self._numbers.items()}
-            rows.append({"target": _plain(target), "state": _plain(state), **numbers})
-        return json.dumps({**self._about(), "rows": rows}, indent=indent)
+        return record.to_json(self, indent)
+
+    @classmethod
+    @public()
+    def from_json(cls, text: str) -> Estimate:
+        """Return the estimate that `to_json` wrote as `text`.
+
+        Samples, certificate, scan and proof are not in the text. Labels and states that are neither numbers nor text
+        come back as text, and a statistic without its function.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> answer = db.estimate(db.Ising({(0, 1): 0.5}), [0])
+        >>> db.Estimate.from_json(answer.to_json()) == answer
+        True
+        """
+        return record.from_json(text)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_json` to a file, which `load` reads; an existing file is replaced.
+
+        Examples
+        --------
+        >>> import dobrushin as db, pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "answer.json"
+        >>> answer = db.estimate(db.Ising({(0, 1): 0.5}), [0])
+        >>> answer.save(path)
+        >>> db.Estimate.load(path) == answer
+        True
+        """
+        replace_file(os.fspath(path), f"{self.to_json(indent=1)}\n".encode())
+
+    @classmethod
+    @public()
+    def load(cls, path: str | os.PathLike[str]) -> Estimate:
+        """Read the estimate that `save` wrote."""
+        return record.from_json(Path(path).read_text(encoding="utf-8"))
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether model, evidence, targets, numbers, method and seed are the same."""
+        return record.are_equal(self, other) if isinstance(other, Estimate) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
 
     def report(
         self, path: str | os.PathLike[str] | None = None, model: Model | Any = None, **about: Any
@@ -358,30 +421,6 @@ class Estimate:
 
         write_answer(self, path)
 
-    def _about(self) -> dict[str, Any]:
-        seed = self.seed if self.seed is None or isinstance(self.seed, int) else str(self.seed)
-        evidence = {} if self.asked is None else self.asked.evidence
-        return {
-            "format": "dobrushin estimate 1",
-            "library": f"dobrushin {VERSION}",
-            "model": None if self.asked is None else self.asked.fingerprint,
-            "evidence": [{"target": _plain(label), "state": _plain(state)} for label, state in evidence.items()],
-            "headline": self.headline,
-            "method": self.plan.method,
-            "certified": self.is_certified,
-            "tolerance": self.plan.tolerance,
-            "confidence": self.confidence,
-            "stopped_by": self.stopped_by,
-            "reason": self.plan.reason,
-            "interval": self.plan.interval,
-            "steps": self.steps,
-            "chains": self.chains,
-            "kernel": self.plan.kernel or None,
-            "seed": seed,
-            "assumptions": list(self.assumptions),
-            "log_evidence": None if self.log_evidence is None else float(self.log_evidence),
-        }
-
     @property
     def headline(self) -> str:
         """Return the result and its certainty in one line."""
@@ -391,12 +430,10 @@ class Estimate:
     def footer(self) -> str:
         """Return the method, its work, the seed and the status of the proof in one line."""
         proof = None if self.proof is None else f"proof: {self.proof}"
-        if self.plan.scan is None and not self.chains:
+        if not self.chains:
             return "; ".join(filter(None, (f"{self.plan.method}: {self.plan.reason}", self.evidence_text, proof)))
-        if self.plan.scan is None:
-            work = f"{self.chains} {self.plan.made_by.outcomes if self.plan.made_by else 'draws'}"
-        else:
-            work = f"{self.steps} steps x {self.chains} {'runs' if self.samples is None else 'chains'}"
+        work = f"{self.chains} {self.plan.made_by.outcomes}"
+        work = f"{self.steps} steps x {work}" if self.steps else work
         work += f", kernel {self.plan.kernel}" if self.plan.kernel else ""
         return "; ".join(filter(None, (f"{self.plan.method}: {work}, seed {self.seed}", proof)))
 
@@ -416,12 +453,12 @@ class Estimate:
         return estimate_card(self, network_picture(self))
 
     def __str__(self) -> str:
-        cells: list[tuple[str, ...]] = [("target", "state", "mean", "lower", "upper", "bias bound")]
+        cells: list[tuple[str, ...]] = [("target", "state", value_name(self), "lower", "upper", "bias bound")]
         visible = visible_numbers(len(self))
         for k in visible:
             state = "" if self.states[k] is None else printable(self.states[k])
             bias = "unknown" if math.isnan(self.bias_bound[k]) else rounded_up(self.bias_bound[k], 2)
-            numbers = interval_texts(self.mean[k], self.lower[k], self.upper[k])
+            numbers = interval_texts(self.value[k], self.lower[k], self.upper[k])
             cells.append((name_of(self.targets[k]), state, *numbers, bias))
         widths = [max(len(row[c]) for row in cells) for c in range(6)]
         table = ["  " + "  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in cells]
@@ -430,18 +467,3 @@ class Estimate:
         return "\n".join([self.headline, *table, f"  {self.footer}"])
 
     __repr__ = __str__
-
-
-def _is_label(other: Any, target: Any) -> bool:
-    return not isinstance(other, Target) and bool(other == target) and type(target) is not bool
-
-
-def _plain(value: Any) -> Any:
-    """For JSON: tuples as lists, names as they are."""
-    if isinstance(value, Target):
-        value = value._name
-    if isinstance(value, tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, dict):  # likelihoods of states
-        return [{"state": _plain(state), "likelihood": number} for state, number in value.items()]
-    return value if value is None or isinstance(value, int | float | str) else str(value)

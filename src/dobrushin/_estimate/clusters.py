@@ -110,7 +110,7 @@ class ClusterDraws(Method):
             "neighbours in equal states to random clusters, whose states are then drawn independently. Clusters were "
             "coupled from the past: two chains, which contain all others between them, were started further and "
             "further back until they ended with the same clusters of the targets.",
-            f"There is no bias but that of rounding, at most {estimate.bias_text}. The intervals "
+            f"There is no bias but that of rounding, at most {estimate._bias_text}. The intervals "
             f"({estimate.plan.interval}) hold at once with probability {estimate.confidence_text} or more.",
         ]
 

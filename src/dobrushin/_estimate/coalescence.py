@@ -65,7 +65,7 @@ class BoundingSets(Method):
 
     name: ClassVar[str] = "coalescence"
     works_nearby: ClassVar[bool] = True
-    outcomes: ClassVar[str] = "runs of sets of states"
+    outcomes: ClassVar[str] = "runs"
     bias_is_proven: ClassVar[bool] = False
 
     def __init__(self, query: Query, plan: Plan, kernel: SetKernel, first_runs: int) -> None:
@@ -145,7 +145,7 @@ class BoundingSets(Method):
             "some initial state could have.",
             "If one state of a target is left, the target has coalesced, and this state is an exact draw from the "
             "model. If several are left, the run counts for each of them, so that the interval covers every case.",
-            f"The share of runs that did not coalesce bounds the bias: at most {estimate.bias_text}. This bound and "
+            f"The share of runs that did not coalesce bounds the bias: at most {estimate._bias_text}. This bound and "
             f"the intervals ({estimate.plan.interval}) hold at once with probability {estimate.confidence_text} or "
             "more.",
         ]

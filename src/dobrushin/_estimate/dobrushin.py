@@ -79,7 +79,7 @@ class Dobrushin(StateChains):
             f"The answer comes from {estimate.chains:,} independent chains. Each made {estimate.steps:,} updates of "
             "single variables, in an order that was chosen for these targets.",
             "Before sampling, Dobrushin's bound limited the bias of a chain after this number of updates, "
-            f"{cls.start}: the mean of infinitely many such chains is off by at most {estimate.bias_text}. This bound "
+            f"{cls.start}: the mean of infinitely many such chains is off by at most {estimate._bias_text}. This bound "
             "is proven: it does not depend on the draws.",
             f"The random error remains. The intervals ({estimate.plan.interval}) were widened by the bias bound, and "
             f"hold all at once with probability {estimate.confidence_text} or more.{cls.caution}",

@@ -127,7 +127,7 @@ def estimate(
     >>> million = db.Ising.grid(1000, 1000, couplings=0.2)
     >>> db.estimate(million, targets=[0], evidence={1: 1}, method="dobrushin", seed=1)
     P(0 = 1 | 1 = 1) = 0.60... +- 0.0..., with 99% confidence; proved, not diagnosed
-      target  state  mean  lower  upper  bias bound
+      target  state  probability  lower  upper  bias bound
            0     -1  0.39...
            0      1  0.60...
       ... steps x ... chains, kernel bits, seed 1
@@ -195,7 +195,7 @@ def plan(
     settings = read_settings(model, tolerance, confidence, method, budget, math.inf, read_options(run))
     model, evidence, _ = split_evidence(model, evidence, lambda label: is_asked(label, targets))
     choice, part = choose_for_call(model, targets, evidence, settings)
-    return choice.plan if part is None else choice.plan.lift(part)
+    return choice.plan if part is None else choice.plan._lift(part)
 
 
 def quick_plan(model: Model, targets: Any, seconds: float) -> Plan | None:
@@ -286,4 +286,4 @@ class Prepared:
             estimate = replace(estimate, plan=wider, stopped_by=estimate.stopped_by or Shortfall.TIME)
         asked = replace(self.asked, transcript=None if estimate.asked is None else estimate.asked.transcript)
         estimate = replace(estimate, asked=asked)
-        return estimate if self.part is None else estimate.lift(self.part)
+        return estimate if self.part is None else estimate._lift(self.part)

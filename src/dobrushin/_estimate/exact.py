@@ -154,7 +154,7 @@ class Exact(Method):
         return [
             "The probabilities were added up over all states of the model, in an order that makes this affordable. No "
             "chance is involved.",
-            f"Numbers in a computer are rounded. A bound on what this can have done, at most {estimate.bias_text}, is "
+            f"Numbers in a computer are rounded. A bound on what this can have done, at most {estimate._bias_text}, is "
             "inside the intervals.",
         ]
 

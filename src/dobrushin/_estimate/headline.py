@@ -40,7 +40,7 @@ def telling_state(states: Sequence[Any]) -> int:
 
 def headline(answer: Estimate) -> str:
     """Return the result and its certainty in one line."""
-    if answer.says_nothing:
+    if answer._is_vacuous:
         return f"Nothing is known within the limits of the call: {_count(answer)}"
     given, row = _given(answer), _single_row(answer)
     if row is None:
@@ -50,7 +50,7 @@ def headline(answer: Estimate) -> str:
         return f"{what}, each within {rounded_up(float(answer.half_width.max()))}{_sureness(answer, True)}"
     what = f"{_name(answer, row, given)} = "
     if answer.plan.method == "exact":
-        return what + exact_text(answer.mean[row], answer.lower[row], answer.upper[row]) + _rank(answer, row)
+        return what + exact_text(answer.value[row], answer.lower[row], answer.upper[row]) + _rank(answer, row)
     return f"{what}{_value(answer, row)}{_rank(answer, row)}{_sureness(answer, False)}"
 
 
@@ -99,8 +99,8 @@ def _single_row(answer: Estimate) -> int | None:
     telling = telling_state(states) if len(states) == 2 else 0
     if len(states) == 2 and isinstance(states[telling], str) and states[telling].lower() in _YES:
         return telling
-    likeliest = int(answer.mean.argmax())
-    return telling if answer.mean[likeliest] - answer.mean[telling] <= _TIE else likeliest
+    likeliest = int(answer.value.argmax())
+    return telling if answer.value[likeliest] - answer.value[telling] <= _TIE else likeliest
 
 
 def _name(answer: Estimate, row: int, given: str) -> str:
@@ -116,17 +116,17 @@ def _name(answer: Estimate, row: int, given: str) -> str:
 
 
 def _value(answer: Estimate, row: int) -> str:
-    """Return mean and error as text, both rounded so that they contain the interval."""
-    mean = float(answer.mean[row])
-    off = max(float(answer.upper[row]) - mean, mean - float(answer.lower[row]))
+    """Return value and error as text, both rounded so that they contain the interval."""
+    value = float(answer.value[row])
+    off = max(float(answer.upper[row]) - value, value - float(answer.lower[row]))
     if not math.isfinite(off):  # a field, in a run that was stopped early
-        return f"{mean:.4g} +- inf"
+        return f"{value:.4g} +- inf"
     digits = 4 if off <= 0 else min(12, max(2, 1 - math.floor(math.log10(off))))
     least = rounded_up(off, 2)
-    # One digit more where rounding the mean would enlarge the displayed error.
-    texts = [(rounded_up(off + abs(round(mean, d) - mean), 2), d) for d in (digits, digits + 1, digits + 2)]
+    # One digit more where rounding the value would enlarge the displayed error.
+    texts = [(rounded_up(off + abs(round(value, d) - value), 2), d) for d in (digits, digits + 1, digits + 2)]
     text, digits = next((pair for pair in texts if pair[0] == least), texts[0])
-    return f"{mean:.{digits}f} +- {text}"
+    return f"{value:.{digits}f} +- {text}"
 
 
 def _count(answer: Estimate) -> str:
@@ -140,6 +140,12 @@ def noun(answer: Estimate, row: int) -> str:
     """Return the noun for a row: probability, mean or quantile; labels of fields stand for means."""
     target = answer.targets[row]
     return target._noun if isinstance(target, Target) else answer.plan.noun
+
+
+def value_name(answer: Estimate) -> str:
+    """Return the name for the column of values: the noun that all rows share, else "value"."""
+    nouns = {noun(answer, row) for row in range(len(answer))}
+    return nouns.pop() if len(nouns) == 1 else "value"
 
 
 def visible_numbers(count: int) -> list[int]:
@@ -172,16 +178,16 @@ def estimate_card(answer: Estimate, picture: str = "") -> str:
     rows: list[list[Any]] = []
     for k in visible:
         bias = "unknown" if math.isnan(answer.bias_bound[k]) else rounded_up(answer.bias_bound[k], 2)
-        numbers = interval_texts(answer.mean[k], answer.lower[k], answer.upper[k])
+        numbers = interval_texts(answer.value[k], answer.lower[k], answer.upper[k])
         is_share = 0 <= answer.lower[k] <= answer.upper[k] <= 1 and noun(answer, k) == "probability"
-        bar = Bar(*(float(x[k]) for x in (answer.mean, answer.lower, answer.upper))) if is_share else ""
+        bar = Bar(*(float(x[k]) for x in (answer.value, answer.lower, answer.upper))) if is_share else ""
         state = "" if answer.states[k] is None else printable(answer.states[k])
         rows.append([name_of(answer.targets[k]), state, bar, *numbers, bias])
     if len(visible) < len(answer):
         rows.insert(MOST_ROWS // 2, [f"... {len(answer) - len(visible)} more rows ...", *[""] * 6])
     evidence = {} if answer.asked is None else answer.asked.evidence
     facts = [("given", given_words(evidence))] if evidence else []
-    columns: tuple[str, ...] = ("target", "state", "probability", "mean", "lower", "upper", "bias bound")
+    columns: tuple[str, ...] = ("target", "state", "interval", value_name(answer), "lower", "upper", "bias bound")
     if not any(isinstance(row[2], Bar) for row in rows):  # nothing to draw: means of a field
         columns = (*columns[:2], *columns[3:])
         rows = [[*row[:2], *row[3:]] for row in rows]

@@ -230,7 +230,7 @@ class Local(Method):
         return [
             "The probabilities were summed over all states of a region around each target, with the variables on its "
             "boundary fixed. No random draws are involved.",
-            f"Other boundary states change a result by at most {estimate.bias_text}, rounding included. The intervals "
+            f"Other boundary states change a result by at most {estimate._bias_text}, rounding included. The intervals "
             "contain this bound and are therefore valid with certainty.",
         ]
 

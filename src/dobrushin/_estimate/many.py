@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 import threading
@@ -77,7 +78,7 @@ class Estimates:
     >>> answers
     Estimates: 2 of 3 queries answered
       query 2: The 'evidence' argument of dobrushin.estimate_many must be one of the states -1, +1 of 1. Got 2 at ...
-    >>> bool(answers[1][0].mean[1] > answers[0][0].mean[1] + 0.1)
+    >>> bool(answers[1][0].value[1] > answers[0][0].value[1] + 0.1)
     True
     """
 
@@ -116,20 +117,41 @@ class Estimates:
         >>> import dobrushin as db
         >>> model = db.Ising({("a", "b"): 0.5}, fields={"a": 1.0})
         >>> answers = db.estimate_many(model, [(["a"], None), (["b"], {"a": -1})])
-        >>> answers.to_dataframe()[["query", "target", "state", "mean"]].round(3)
-           query target  state   mean
-        0      0      a     -1  0.119
-        1      0      a      1  0.881
-        2      1      b     -1  0.731
-        3      1      b      1  0.269
+        >>> answers.to_dataframe()[["query", "target", "state", "probability"]].round(3)
+           query target  state  probability
+        0      0      a     -1        0.119
+        1      0      a      1        0.881
+        2      1      b     -1        0.731
+        3      1      b      1        0.269
         """
         library = require("pandas", "formats")
         if not self.answers:
-            return library.DataFrame(columns=["query", "target", "state", "mean", "lower", "upper", "bias_bound"])
+            return library.DataFrame(columns=["query", "target", "state", "value", "lower", "upper", "bias_bound"])
         frames = [self.answers[k].to_dataframe() for k in sorted(self.answers)]
         table = library.concat(frames, ignore_index=True)
         table.insert(0, "query", np.repeat(sorted(self.answers), [len(frame) for frame in frames]))
         return table
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return all answers and errors as JSON text: one object for each query, with its `answer` or its `error`.
+
+        An answer is what `Estimate.to_json` writes; both are null for a query that was not begun.
+
+        Examples
+        --------
+        >>> import dobrushin as db, json
+        >>> model = db.Ising({("a", "b"): 0.5}, fields={"a": 1.0})
+        >>> stored = json.loads(db.estimate_many(model, [(["a"], None), (["b"], {"a": -1})]).to_json())
+        >>> stored["queries"][1]["answer"]["headline"]
+        'P(b = -1 | a = -1) = 0.731058578630, exact to 1e-12'
+        """
+        queries = []
+        for k in range(len(self)):
+            answer, error = self.answers.get(k), self.errors.get(k)
+            record = None if answer is None else json.loads(answer.to_json())
+            queries.append({"answer": record, "error": None if error is None else str(error)})
+        seed = self.seed if isinstance(self.seed, int) else str(self.seed)
+        return json.dumps({"format": "dobrushin estimates 1", "seed": seed, "queries": queries}, indent=indent)
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks, with a line for each query."""
@@ -220,7 +242,7 @@ def estimate_many(
     >>> import dobrushin as db
     >>> model = db.Ising.grid(1000, 1000, couplings=0.2)
     >>> answers = db.estimate_many(model, [([k], {k + 1: 1}) for k in range(5)], tolerance=0.05, seed=1)
-    >>> [round(float(answer.mean[1]), 1) for answer in answers]
+    >>> [round(float(answer.value[1]), 1) for answer in answers]
     [0.6, 0.6, 0.6, 0.6, 0.6]
     """
     model = as_model(model)

@@ -123,7 +123,7 @@ class Plan:
         """The part of the tolerance that is left for the random error."""
         return self.tolerance - (self.bias or 0.0)
 
-    def lift(self, part: Numbering) -> Plan:
+    def _lift(self, part: Numbering) -> Plan:
         """The plan with its scan by positions in the model that the part belongs to."""
         return self if self.scan is None else replace(self, scan=self.scan._lift(part))
 
@@ -390,7 +390,7 @@ def carry_estimate(
         estimate = result or nothing_known(query)
         if adapt is not None:
             return adapt(estimate)
-        return estimate if part is None else estimate.lift(part)
+        return estimate if part is None else estimate._lift(part)
 
     try:
         yield
@@ -400,7 +400,9 @@ def carry_estimate(
         raise error.with_result(carried(error.result)) from None
     except BudgetError as error:
         own = error.plan or plan
-        raise error.with_result(carried(error.result), own if own is None or part is None else own.lift(part)) from None
+        raise error.with_result(
+            carried(error.result), own if own is None or part is None else own._lift(part)
+        ) from None
 
 
 def register(method: type[Method]) -> type[Method]:

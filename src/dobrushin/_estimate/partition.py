@@ -322,7 +322,7 @@ class _Chain:
             settings = self._settings._replace(tolerance=tolerance, confidence=1.0 - alpha)
             answer = self._estimate(label, settings)
             states = list(self.model.states(self.model.index(label)))
-            k = int(np.argmax(answer.mean)) if state is None else states.index(state)
+            k = int(np.argmax(answer.value)) if state is None else states.index(state)
             low, high = float(answer.lower[k]), float(answer.upper[k])
             if high == 0.0 or (low > 0.0 and 0.5 * math.log(high / low) <= error):
                 if answer.confidence < 1.0:

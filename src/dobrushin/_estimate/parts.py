@@ -142,7 +142,7 @@ class ByParts(Method):
                 parts[k] = None if estimate.asked is None else estimate.asked.transcript
                 is_certain &= estimate.confidence == 1.0
                 assumptions += [words for words in estimate.assumptions if words not in assumptions]
-                known = (estimate.mean, estimate.lower, estimate.upper, estimate.bias_bound)
+                known = (estimate.value, estimate.lower, estimate.upper, estimate.bias_bound)
                 for column, values in zip(columns, known, strict=True):
                     column[piece.rows] = values
                 stopped_by = stopped_by or estimate.stopped_by

@@ -134,7 +134,7 @@ class Joint(Target):
     >>> pair = db.estimate(db.Ising({(0, 1): 0.5, (1, 2): 0.5}), db.Joint(0, 2), seed=1)
     >>> pair.states
     [(-1, -1), (-1, 1), (1, -1), (1, 1)]
-    >>> pair.mean.round(3)
+    >>> pair.value.round(3)
     array([0.303, 0.197, 0.197, 0.303])
     """
 
@@ -190,7 +190,7 @@ class Statistic(Target):
     >>> import dobrushin as db
     >>> model = db.Ising.grid(50, 50, couplings=0.2)
     >>> product = db.Statistic(lambda x: x[:, 0] * x[:, 1], {0: 2, 1: 2}, bounds=(-1, 1), name="x0 x1")
-    >>> db.estimate(model, product, tolerance=0.02, seed=1).mean.round(2)
+    >>> db.estimate(model, product, tolerance=0.02, seed=1).value.round(2)
     array([0.21])
     """
 
@@ -254,7 +254,7 @@ class Statistic(Target):
         --------
         >>> import dobrushin as db
         >>> model = db.Ising.grid(20, 20, couplings=0.1, fields=0.5)
-        >>> db.estimate(model, db.Statistic.magnetisation(model), tolerance=0.05, seed=1).mean.round(1)
+        >>> db.estimate(model, db.Statistic.magnetisation(model), tolerance=0.05, seed=1).value.round(1)
         array([0.6])
         """
         model = as_model(model)
@@ -273,7 +273,7 @@ class Statistic(Target):
         --------
         >>> import dobrushin as db
         >>> model = db.Potts.grid(10, 10, states=3, couplings=0.2)
-        >>> db.estimate(model, db.Statistic.total(model, [0, 1]), tolerance=0.05, seed=1).mean.round(1)
+        >>> db.estimate(model, db.Statistic.total(model, [0, 1]), tolerance=0.05, seed=1).value.round(1)
         array([2.])
         """
         model = as_model(model)
@@ -294,7 +294,7 @@ class Statistic(Target):
         --------
         >>> import dobrushin as db
         >>> model = db.Ising({(0, 1): 0.5})
-        >>> db.estimate(model, db.Statistic.energy(model), tolerance=0.01).mean.round(3)  # -0.5 tanh(0.5)
+        >>> db.estimate(model, db.Statistic.energy(model), tolerance=0.01).value.round(3)  # -0.5 tanh(0.5)
         array([-0.231])
         """
         model = as_model(model)
@@ -337,7 +337,7 @@ class Statistic(Target):
         >>> import dobrushin as db
         >>> model = db.Ising.grid(50, 50, couplings=0.2)
         >>> agree = db.Statistic.event([0, 1], lambda x: x[:, 0] == x[:, 1], name="agree")
-        >>> db.estimate(model, agree, tolerance=0.02, seed=1).mean.round(1)
+        >>> db.estimate(model, agree, tolerance=0.02, seed=1).value.round(1)
         array([0.6])
         """
         if isinstance(labels, str) or not isinstance(labels, Iterable):

@@ -180,7 +180,7 @@ class Weights(Method):
             "Each try has a weight between 0 and 1, which corrects the proposal: weighted means of the tries have the "
             "model's mean as their limit. No chain has to mix and no boundary effect has to decay.",
             "The intervals follow from a gambler's wealth, and hold after any number of tries: all at once with "
-            f"probability {estimate.confidence_text} or more. Rounding, at most {estimate.bias_text}, is included.",
+            f"probability {estimate.confidence_text} or more. Rounding, at most {estimate._bias_text}, is included.",
         ]
 
 

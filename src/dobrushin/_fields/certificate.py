@@ -151,7 +151,7 @@ def _(
         raise ArgumentError("initial_disagreement", requirement, initial_disagreement)
     if np.ndim(update_error) or update_error != 0.0:
         raise ArgumentError("update_error", "0 for a field, which knows its own", update_error)
-    space, scan = space_of(model), as_scan(scan)
+    space, scan = space_of(model), as_scan(scan, model)
     objective = read_objective(space.known, targets, weights)
     result = certify(space.anchor_at(read_start(model, initial)), scan, objective)
     if result.is_vacuous:

@@ -186,7 +186,7 @@ class GaussianField(Model):
         >>> db.influence(field).norm(float("inf"))
         0.8...
         >>> huge = db.GaussianField.grid(10_000, 10_000, rho=0.9, linear=lambda i: (i % 7) / 7, linear_bound=1.0)
-        >>> db.estimate(huge, [50_005_000], tolerance=0.01).mean.round(2)
+        >>> db.estimate(huge, [50_005_000], tolerance=0.01).value.round(2)
         array([4.2...])
         """
         if callable(options.get("linear")):

@@ -45,7 +45,7 @@ class Exceeds(OfOneVariable):
     --------
     >>> import dobrushin as db
     >>> field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0])
-    >>> db.estimate(field, db.Exceeds(0, 1.0)).mean.round(3)
+    >>> db.estimate(field, db.Exceeds(0, 1.0)).value.round(3)
     array([0.342])
     """
 
@@ -78,7 +78,7 @@ class Between(OfOneVariable):
     --------
     >>> import dobrushin as db
     >>> field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0])
-    >>> db.estimate(field, db.Between(0, 0.0, 1.0)).mean.round(3)
+    >>> db.estimate(field, db.Between(0, 0.0, 1.0)).value.round(3)
     array([0.451])
     """
 
@@ -124,7 +124,7 @@ class Quantile(OfOneVariable):
     --------
     >>> import dobrushin as db
     >>> field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0])
-    >>> db.estimate(field, db.Quantile(0, 0.95)).mean.round(3)
+    >>> db.estimate(field, db.Quantile(0, 0.95)).value.round(3)
     array([2.01])
     """
 

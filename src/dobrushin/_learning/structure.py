@@ -228,7 +228,7 @@ class PairwiseStructure(Structure):
 
     @classmethod
     def _parameters(cls, model: PairwiseMRF) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        return model.edges, np.concatenate([model._form.table, model._form.unary])
+        return model._form.edges, np.concatenate([model._form.table, model._form.unary])
 
     def model(self, full: NDArray[np.float64]) -> PairwiseMRF:
         return self.pairwise(full)

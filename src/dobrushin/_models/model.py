@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models.derived import merge, split_evidence
 from dobrushin._models.forms import Form, ImpossibleEvidence, PartSource, Variables
+from dobrushin._models.graph import WithGraph
 from dobrushin._models.memory import Memory, lasting
 from dobrushin._models.near import ModelPart, Numbering, Region, find_ball, region_of
 from dobrushin._models.state_names import Names, NamesByLabel, StateNames, read_evidence, read_state_names
@@ -34,7 +35,7 @@ _CHUNK_NUMBERS = 8_000_000
 _FINGERPRINT_DIGITS = 16
 
 
-class Model:
+class Model(WithGraph):
     """A distribution on finitely many discrete variables, known up to its normalising constant.
 
     Variables have labels (0..n-1 unless given) and positions (always 0..n-1). States are -1/+1 in
@@ -134,10 +135,9 @@ class Model:
         >>> model = db.Ising({("sun", "rain"): -0.4}, state_names=("no", "yes"))
         >>> model.state_names["rain"]
         ('no', 'yes')
-        >>> db.estimate(model, "sun", evidence={"rain": "yes"}).to_dataframe().round(3)[["target", "state", "mean"]]
-          target state  mean
-        0    sun    no  0.69
-        1    sun   yes  0.31
+        >>> answer = db.estimate(model, "sun", evidence={"rain": "yes"})
+        >>> answer.states, answer.value.round(2)
+        (['no', 'yes'], array([0.69, 0.31]))
         """
         return NamesByLabel(self)
 

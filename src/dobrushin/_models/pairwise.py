@@ -90,9 +90,9 @@ class PairwiseMRF(Model):
         super().__init__(form, labels, state_names)
 
     @property
-    def edges(self) -> Ints:
-        """Positions of the ends of the edges, shape (E, 2)."""
-        return self._form.edges
+    def edges(self) -> list[tuple[Hashable, Hashable]]:
+        """The pairs of variables that have a table, by label, in the order of the tables."""
+        return [(self._labels[i], self._labels[j]) for i, j in self._form.edges.tolist()]
 
     @public()
     def unary(self, i: int) -> Floats:
@@ -103,8 +103,8 @@ class PairwiseMRF(Model):
     @public()
     def table(self, e: int) -> Floats:
         """Log-table of edge `e`: rows for its first end, columns for its second."""
-        if not 0 <= e < len(self.edges):
-            raise ArgumentError("e", f"from 0 to {len(self.edges) - 1}", e)
+        if not 0 <= e < len(self._form.edges):
+            raise ArgumentError("e", f"from 0 to {len(self._form.edges) - 1}", e)
         return self._form.table_of(e)
 
 

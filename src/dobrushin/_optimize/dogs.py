@@ -85,7 +85,7 @@ def optimize_scan(
     True
     """
     source = whole(model)
-    current = as_scan(scan)
+    current = as_scan(scan, source)
     objective = read_objective(source, targets, weights)
     goal = -np.inf if tolerance is None else check.positive(tolerance, "tolerance")
     most = _MOST_ROUNDS if iterations == "converged" else check.count(iterations, "iterations")

@@ -127,7 +127,7 @@ def _answer_again(estimate: Estimate, asked: Asked, space: Space) -> Estimate:
             again = answer_query(asked.model, targets, evidence, settings, sequence, running)
         except (CertificateError, BudgetError) as error:
             again = error.result
-    ends = [(answer.mean, answer.lower, answer.upper) for answer in (estimate, again) if answer is not None]
+    ends = [(answer.value, answer.lower, answer.upper) for answer in (estimate, again) if answer is not None]
     if again is None or not all(np.array_equal(a, b) for a, b in zip(*ends, strict=True)):
         requirement = "one for which proof= or verify= was set beforehand: the same call now gives another answer"
         raise ArgumentError("estimate", requirement, estimate.headline)

@@ -194,7 +194,7 @@ def sample(
     True
     """
     model = as_model(model)
-    scan = as_scan(scan)
+    scan = as_scan(scan, model)
     scan._check_fits(model.n_variables)
     chains = check.count(chains, "chains")
     running, sequence = read_running(read_options(run, ("memory_limit",)), seed, time_limit)

@@ -261,9 +261,9 @@ class CertifiedInference:
             )
         certain = np.ones(1)
         if joint:
-            return _factor(asked, states, certain if answer is None else answer.mean, answer)
+            return _factor(asked, states, certain if answer is None else answer.value, answer)
         return {
-            variable: _factor([variable], states, answer[variable].mean, answer)
+            variable: _factor([variable], states, answer[variable].value, answer)
             if answer is not None and variable in random
             else _factor([variable], states, certain, answer)
             for variable in asked

@@ -37,7 +37,7 @@ from dobrushin.errors import ArgumentError
 
 __all__ = ["order", "to_arviz"]
 
-_STATISTICS = ("mean", "lower", "upper", "bias_bound")
+_STATISTICS = ("value", "lower", "upper", "bias_bound")
 # The least and the greatest value of a variable by its distribution, from the parameters of the distribution.
 _SUPPORTS: dict[str, Callable[..., tuple[Any, Any]]] = {
     "Bernoulli": lambda _: (0, 1),
@@ -128,8 +128,8 @@ def to_arviz(answer: Samples | Estimate, model: Any) -> Any:
     -------
     arviz.InferenceData (a DataTree from ArviZ 1 on)
         Draws, where they were kept, are the group ``posterior``; variables of which some entries were not kept are left
-        out. Of an estimate, ``constant_data`` has ``x_mean``, ``x_lower``, ``x_upper`` and ``x_bias_bound`` with a last
-        dimension ``x_state``, NaN for other variables.
+        out. For an estimate, ``constant_data`` has ``x_value``, ``x_lower``, ``x_upper`` and ``x_bias_bound``, with a
+        last dimension ``x_state``, NaN for other variables.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def to_arviz(answer: Samples | Estimate, model: Any) -> Any:
     >>> with pm.Model() as model:  # doctest: +SKIP
     ...     coin = pm.Bernoulli("coin", 0.7, shape=2)
     >>> data = db.adapters.pymc.to_arviz(db.estimate(model, ["coin[0]"]), model)  # doctest: +SKIP
-    >>> data.constant_data["coin_mean"].sel(coin_state=1).values  # doctest: +SKIP
+    >>> data.constant_data["coin_value"].sel(coin_state=1).values  # doctest: +SKIP
     array([0.7, nan])
     """
     check.instance(answer, Samples | Estimate, "answer", "Samples or an Estimate")

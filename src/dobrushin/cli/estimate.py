@@ -78,7 +78,7 @@ def estimate(
         out.note(f"Estimating on {_EXAMPLE}.")
     query |= {"evidence": given, "seed": seed, "time_limit": time_limit, "proof": proof}
     answer = out.reach(lambda: db.estimate(asked, targets, **query), db.CertificateError, db.BudgetError)
-    if out.failure is not None and answer.says_nothing and time_limit is None:
+    if out.failure is not None and answer._is_vacuous and time_limit is None:
         raise out.failure
     out.print(lambda: answer.to_json(indent=1), lambda: _page(answer))
     if report is not None:
@@ -121,7 +121,7 @@ def _show_plan(plan: db.Plan, out: Output) -> int:
 
 def _prove(answer: db.Estimate, proof: Path, out: Output) -> None:
     """Say where the proof is; after a failure, write one for the partial result."""
-    if answer.says_nothing:
+    if answer._is_vacuous:
         out.warn("No proof was written: nothing is known.")
         return
     if out.failure is not None:
@@ -138,15 +138,16 @@ def _prove(answer: db.Estimate, proof: Path, out: Output) -> None:
 
 
 def _page(answer: db.Estimate) -> Group:
+    from dobrushin._estimate.headline import value_name
     from dobrushin._estimate.targets import name_of
 
     rows = []
     for k in range(len(answer)):
         state = "" if answer.states[k] is None else printable(answer.states[k])
         bias = "unknown" if answer.bias_bound[k] != answer.bias_bound[k] else rounded_up(answer.bias_bound[k], 2)
-        numbers = interval_texts(answer.mean[k], answer.lower[k], answer.upper[k])
+        numbers = interval_texts(answer.value[k], answer.lower[k], answer.upper[k])
         rows.append([name_of(answer.targets[k]), state, *numbers, bias])
-    columns = ("target", "state", "mean", "lower", "upper", "bias bound")
+    columns = ("target", "state", value_name(answer), "lower", "upper", "bias bound")
     reasons = [f"- {assumption}" for assumption in answer.assumptions]
     heading = table(answer.headline, columns, rows)
     return Group(heading, answer.footer, "This rests on:", *reasons)
@@ -156,6 +157,7 @@ def _write(
     answer: db.Estimate, output: Path, path: Path | None, model: db.Model, evidence: Mapping[Hashable, Any]
 ) -> None:
     """Write the answer; a UAI result file has all variables of the file, also those observed or with one state."""
+    from dobrushin._estimate.headline import value_name
     from dobrushin._estimate.targets import shown
 
     suffix = output.suffix.lower()
@@ -163,13 +165,13 @@ def _write(
         output.write_text(answer.to_json(indent=1) + "\n", encoding="utf-8")
         return
     if suffix == ".csv":
-        numbers = (answer.mean, answer.lower, answer.upper, answer.bias_bound)
+        numbers = (answer.value, answer.lower, answer.upper, answer.bias_bound)
         rows = zip(map(shown, answer.targets), answer.states, *(column.tolist() for column in numbers), strict=True)
-        write_table(output, ("target", "state", "mean", "lower", "upper", "bias_bound"), rows)
+        write_table(output, ("target", "state", value_name(answer), "lower", "upper", "bias_bound"), rows)
         return
     states = model._read_evidence(_without_likelihoods(evidence))
     seen = set(states)
-    marginals: dict[Any, Any] = {x: answer[x].mean for i, x in enumerate(model.labels) if i not in seen}
+    marginals: dict[Any, Any] = {x: answer[x].value for i, x in enumerate(model.labels) if i not in seen}
     observed: dict[Any, int] = {model.labels[i]: model.states(i).index(state) for i, state in states.items()}
     if (sizes := uai_sizes(path)) is None:  # numbered by position where the file has no numbers
         sizes = model.cardinalities

@@ -107,7 +107,7 @@ def _intervals(counties: Counties, seed: np.random.SeedSequence) -> dict[str, An
     begin = time.perf_counter()
     for what, own in zip(TOLERANCES, seed.spawn(len(TOLERANCES)), strict=True):
         answer = counties.estimate(what, own)
-        arrays |= {f"{what}, {end}": getattr(answer, end) for end in ("mean", "lower", "upper")}
+        arrays |= {f"{what}, {end}": getattr(answer, end) for end in ("value", "lower", "upper")}
         arrays["seconds"].append(time.perf_counter() - begin)
         arrays["updates"].append(float(answer.steps) * answer.chains)
     return arrays
@@ -163,7 +163,7 @@ def _orthant(seed: np.random.SeedSequence) -> dict[str, Any]:
     precision = np.eye(DIMENSIONS) + np.diag(off, 1) + np.diag(off, -1)
     field = db.GaussianField(precision, LINEAR, lower=0.0)
     answer = db.estimate(field, "all", tolerance=0.05, confidence=CONFIDENCE, seed=seed)
-    return {"lower": answer.lower, "upper": answer.upper, "mean": answer.mean, "exact": chain_means(precision, LINEAR)}
+    return {"lower": answer.lower, "upper": answer.upper, "mean": answer.value, "exact": chain_means(precision, LINEAR)}
 
 
 def chain_means(precision: NDArray[np.float64], linear: float) -> NDArray[np.float64]:
@@ -190,7 +190,7 @@ def findings(data: dict[str, Any]) -> list[Finding]:
     widest = (orthant["upper"] - orthant["lower"]).max() / 2
     _, seconds, all_seconds = parts["seconds"]
     likely = [data["counties"].names[k] for k in np.flatnonzero(parts["chance, lower"] > 0.5)]
-    count, limits = len(parts["risk, mean"]), (TOLERANCES["risk"], TOLERANCES["chance"])
+    count, limits = len(parts["risk, value"]), (TOLERANCES["risk"], TOLERANCES["chance"])
     return [
         Finding(
             f"{count} log risks within {limits[0]} and probabilities within {limits[1]}, at {CONFIDENCE} together",
@@ -246,7 +246,7 @@ def _tabulate(data: dict[str, Any]) -> list[tuple[Any, ...]]:
     counties, parts = data["counties"], data["intervals"]
     columns: dict[str, Any] = {"county": counties.names, "observed": counties.observed, "expected": counties.expected}
     for name, title in (("risk", "log relative risk"), ("chance", "P(above the state's)")):
-        columns |= {f"{title}, {end}": parts[f"{name}, {end}"] for end in ("mean", "lower", "upper")}
+        columns |= {f"{title}, {end}": parts[f"{name}, {end}"] for end in ("value", "lower", "upper")}
     for k, level in enumerate(LEVELS):
         columns |= {
             f"relative risk, {level} quantile, {end}": np.exp(_by_level(parts, end)[k]) for end in ("lower", "upper")
@@ -262,7 +262,7 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
     """Draw intervals of all counties, sorted, and a map-like picture of the graph of borders."""
     counties, parts = data["counties"], data["intervals"]
     figure, axes = panels(1, 3, width=5.6, height=5.0)
-    order = np.argsort(parts["risk, mean"])
+    order = np.argsort(parts["risk, value"])
     left, middle, right = axes[0]
     places = np.arange(len(order))
     left.vlines(places, parts["risk, lower"][order], parts["risk, upper"][order], color="#0072B2", linewidth=1.2)
@@ -286,7 +286,7 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
     i, j = sparse.coo_array(sparse.triu(counties.borders, k=1)).coords
     for a, b in zip(i, j, strict=True):
         right.plot(where[[a, b], 0], where[[a, b], 1], color="lightgrey", linewidth=0.6, zorder=0)
-    dots = right.scatter(where[:, 0], where[:, 1], c=parts["chance, mean"], cmap="RdBu_r", vmin=0, vmax=1, s=45)
+    dots = right.scatter(where[:, 0], where[:, 1], c=parts["chance, value"], cmap="RdBu_r", vmin=0, vmax=1, s=45)
     figure.colorbar(dots, ax=right, shrink=0.7, label="P(risk above the state's)")
     taken = where * np.array([320.0, 245.0]) / np.ptp(where, axis=0)  # in points, about: dots, and middles of names
     corners = np.array([(x, y) for x in (4.0, -4.0) for y in (4.0, -9.0)])

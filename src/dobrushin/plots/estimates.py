@@ -83,7 +83,7 @@ def _draw_rows(
 ) -> None:
     """A line for each row, the first one on top, with its name, its state and its interval in figures if wanted."""
     place = np.arange(len(rows))
-    mean, lower, upper = (part[rows] for part in (estimate.mean, estimate.lower, estimate.upper))
+    mean, lower, upper = (part[rows] for part in (estimate.value, estimate.lower, estimate.upper))
     ax.hlines(place, lower, upper, colors=look.colors[0], linewidth=1.6, label="interval")
     ax.plot(np.concatenate([lower, upper]), np.tile(place, 2), "|", color=look.colors[0], markersize=7)
     ax.plot(mean, place, "o", markersize=4.5, **_marker(estimate, look), label="estimate")
@@ -100,13 +100,13 @@ def _draw_rows(
 
 def _draw_sorted(ax: Any, estimate: Estimate, rows: NDArray[np.int64], look: Look) -> None:
     """Rows side by side, by increasing probability; evenly spaced ones if there are too many."""
-    ordered = rows[np.argsort(estimate.mean[rows], kind="stable")]
+    ordered = rows[np.argsort(estimate.value[rows], kind="stable")]
     place = np.arange(len(rows))
     if len(rows) > _MAX_ROWS:
         place = np.linspace(0, len(rows) - 1, _MAX_ROWS).round().astype(np.int64)
     kept = ordered[place]
     ax.vlines(place, estimate.lower[kept], estimate.upper[kept], colors=look.colors[0], linewidth=1.0, alpha=0.8)
-    ax.plot(place, estimate.mean[kept], "o", markersize=2.5, **_marker(estimate, look), label="estimate")
+    ax.plot(place, estimate.value[kept], "o", markersize=2.5, **_marker(estimate, look), label="estimate")
     thinned = f", {len(kept)} of them drawn" if len(kept) < len(rows) else ""
     ax.set_xlabel(f"{len(rows)} rows sorted by probability{thinned}")
     ax.set_ylabel(_probability(common_state(estimate, rows)))
@@ -182,7 +182,7 @@ def _draw_comparison(
     colours = look(ax)
     x, x_low, x_high = (part[rows] for part in known)
     shift = x if difference else np.zeros(len(rows))
-    mean, lower, upper = (part[rows] - shift for part in (estimate.mean, estimate.lower, estimate.upper))
+    mean, lower, upper = (part[rows] - shift for part in (estimate.value, estimate.lower, estimate.upper))
     # As they are, not shifted: rounding must not make a miss.
     missed = (estimate.upper[rows] < x_low) | (estimate.lower[rows] > x_high)
     ends = np.array([min(x_low.min(), x.min()), max(x_high.max(), x.max())])
@@ -221,7 +221,7 @@ def _draw_comparison(
 def _from_estimate(estimate: Estimate, exact: Estimate) -> ExactAnswers:
     place = {_key(exact, k): k for k in range(len(exact))}
     rows = np.array([place.get(_key(estimate, k), -1) for k in range(len(estimate))], dtype=np.int64)
-    mean, lower, upper = (np.where(rows < 0, np.nan, part[rows]) for part in (exact.mean, exact.lower, exact.upper))
+    mean, lower, upper = (np.where(rows < 0, np.nan, part[rows]) for part in (exact.value, exact.lower, exact.upper))
     return mean, lower, upper
 
 

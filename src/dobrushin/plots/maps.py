@@ -73,8 +73,8 @@ def scan_map(
     'steps 290–386'
     """
     certificate = scan.variation if isinstance(scan, ScanResult) else None
-    scan = as_scan(scan)
     model = None if model is None else as_model(model)
+    scan = as_scan(scan, model)
     n = None if model is None else model.n_variables
     if certificate is not None:
         if n is not None and n != certificate._problem.n:

@@ -9,7 +9,7 @@ const order = { column: null, down: false, first: 0, kept: [], text: "" };
 const columns = [
   ["target", (k) => rows.names[rows.target[k]], (k) => rows.names[rows.target[k]]],
   ["state", (k) => rows.state[k], (k) => rows.state[k]],
-  ["mean", (k) => rows.mean[k], (k) => rows.mean[k].toFixed(rows.decimals)],
+  [rows.value_name, (k) => rows.value[k], (k) => rows.value[k].toFixed(rows.decimals)],
   ["lower", (k) => rows.lower[k], (k) => rows.lower[k].toFixed(rows.decimals)],
   ["upper", (k) => rows.upper[k], (k) => rows.upper[k].toFixed(rows.decimals)],
   ["bias bound", (k) => (rows.bias[k] === null ? Infinity : rows.bias[k]), biasText],
@@ -113,10 +113,10 @@ function drawChart(shown) {
     const ends = [rows.lower[k], rows.upper[k]];
     const wide = Math.max(0, 2 - (x(ends[1]) - x(ends[0]))) / 2;
     const bar = shape("line", { class: `bar${open}`, x1: x(ends[0]) - wide, x2: x(ends[1]) + wide, y1: y, y2: y });
-    const mean = shape("circle", { class: "mean", cx: x(rows.mean[k]), cy: y, r: 3 });
+    const point = shape("circle", { class: "value", cx: x(rows.value[k]), cy: y, r: 3 });
     const words = `${name}: ${columns[2][2](k)}, from ${columns[3][2](k)} to ${columns[4][2](k)}`;
-    for (const part of [label, bar, mean]) part.append(shape("title", {}, words));
-    chart.append(bar, mean, label);
+    for (const part of [label, bar, point]) part.append(shape("title", {}, words));
+    chart.append(bar, point, label);
   });
 }
 

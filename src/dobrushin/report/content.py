@@ -14,7 +14,7 @@ import numpy as np
 
 from dobrushin._diagnose import Diagnosis, diagnose
 from dobrushin._estimate import Estimate
-from dobrushin._estimate.headline import given_words
+from dobrushin._estimate.headline import given_words, value_name
 from dobrushin._estimate.targets import Joint, Statistic, Target, shown
 from dobrushin._models import Model
 from dobrushin._models.state_names import shown_evidence
@@ -179,7 +179,7 @@ def _facts(estimate: Estimate) -> list[tuple[str, str]]:
     if estimate.is_certified:
         lines.append(("Chosen because", plan.reason))
     at = "" if method.bias_is_proven else f" (at confidence {estimate.confidence_text})"
-    lines.append(("Largest bias bound", estimate.bias_text + at))
+    lines.append(("Largest bias bound", estimate._bias_text + at))
     lines.append(("Widest interval", f"plus or minus {rounded_up(float(estimate.half_width.max()))}"))
     if not plan.is_certain:
         lines.append(("Confidence", f"{estimate.confidence_text}, for all intervals at once"))
@@ -207,7 +207,7 @@ def rows_of(estimate: Estimate) -> dict[str, Any]:
     largest = float(np.max(np.abs([estimate.lower[:count], estimate.upper[:count]]), initial=1.0))
     decimals = decimals_for(narrowest, largest)
     columns = {
-        "mean": (estimate.mean, ROUND_HALF_EVEN),
+        "value": (estimate.value, ROUND_HALF_EVEN),
         "lower": (estimate.lower, ROUND_FLOOR),
         "upper": (estimate.upper, ROUND_CEILING),
     }
@@ -222,13 +222,14 @@ def rows_of(estimate: Estimate) -> dict[str, Any]:
         },
         "bias": [None if math.isnan(x) else float(rounded_up(x, 2)) for x in estimate.bias_bound[:count]],
         "decimals": decimals,
+        "value_name": value_name(estimate),
         "probabilities": not any(isinstance(target, Statistic) and not target.is_event for target in targets),
     }
 
 
 def cell_texts(rows: dict[str, Any], k: int) -> tuple[str, ...]:
     """One row as the page shows it."""
-    numbers = (f"{rows[name][k]:.{rows['decimals']}f}" for name in ("mean", "lower", "upper"))
+    numbers = (f"{rows[name][k]:.{rows['decimals']}f}" for name in ("value", "lower", "upper"))
     bias = "unknown" if rows["bias"][k] is None else f"{rows['bias'][k]:.2g}"
     return rows["names"][rows["target"][k]], rows["state"][k], *numbers, bias
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dobrushin._estimate import Estimate
 from dobrushin._estimate.targets import Target
 from dobrushin._models import Model
-from dobrushin._models.derived import find_parents
+from dobrushin._models.graph import links
 from dobrushin._shared.layout import layered, spread
 from dobrushin._shared.text import printable
 
@@ -52,28 +52,15 @@ def network_picture(estimate: Estimate, model: Model | None = None) -> str:
         return ""
     if model.n_variables > _MOST_NODES or all(isinstance(target, Target) for target in estimate.targets):
         return ""
-    arrows, is_directed = _arrows(model)
+    arrows, is_directed = links(model)
     boxes = [_box(estimate, label, asked.evidence) for label in model.labels]
     boxes = _place(boxes, layered(len(boxes), arrows) if is_directed else spread(len(boxes), arrows))
     return _svg(boxes, arrows, is_directed)
 
 
-def _arrows(model: Model) -> tuple[NDArray[np.int64], bool]:
-    """From parents to children in a Bayesian network; else pairs of neighbours."""
-    graph = model.to_factor_graph()
-    parents = find_parents(graph)
-    if parents is not None:
-        pairs = [(j, i) for i, k in parents for j in graph.factor(k)[0] if j != i]
-        return np.array(pairs, dtype=np.int64).reshape(-1, 2), True
-    start, neighbor = model._form.adjacency
-    own = np.repeat(np.arange(model.n_variables), np.diff(start))
-    kept = own < neighbor
-    return np.stack([own[kept], neighbor[kept].astype(np.int64)], axis=1), False
-
-
 def _box(estimate: Estimate, label: Hashable, evidence: dict[Hashable, Any]) -> Box:
     rows = [
-        (printable(estimate.states[k]), float(estimate.mean[k]), float(estimate.lower[k]), float(estimate.upper[k]))
+        (printable(estimate.states[k]), float(estimate.value[k]), float(estimate.lower[k]), float(estimate.upper[k]))
         for k, target in enumerate(estimate.targets)
         if not isinstance(target, Target) and target == label
     ]

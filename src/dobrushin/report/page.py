@@ -29,7 +29,6 @@ _SCRIPTS = ("page.js", "answer.js", "curve.js", "scan.js")
 _FRAME = 640
 # Rows for readers without scripts.
 _STATIC_ROWS = 200
-_COLUMNS = ("target", "state", "mean", "lower", "upper", "bias bound")
 
 
 @public(name="report.write")
@@ -195,16 +194,17 @@ def _static(data: dict[str, Any]) -> str:
     rows, verdict, again = data["rows"], data["verdict"], data["reproduce"]
     lines = [f'<div class="verdict {verdict["level"]}"><p><strong>{html.escape(verdict["headline"])}</strong></p>']
     lines.append(f"<p>{html.escape(verdict['text'])}</p></div><h2>The answer</h2>")
+    columns = ("target", "state", rows["value_name"], "lower", "upper", "bias bound")
     lines.append(
         '<div class="scroller"><table><thead><tr>'
-        + "".join(f'<th scope="col">{name}</th>' for name in _COLUMNS)
+        + "".join(f'<th scope="col">{name}</th>' for name in columns)
         + "</tr></thead>"
     )
     count = min(len(rows["target"]), _STATIC_ROWS)
     cells = (
         "".join(
             f'<td data-label="{name}">{html.escape(text)}</td>'
-            for name, text in zip(_COLUMNS, cell_texts(rows, k), strict=True)
+            for name, text in zip(columns, cell_texts(rows, k), strict=True)
         )
         for k in range(count)
     )
