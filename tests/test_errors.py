@@ -71,7 +71,7 @@ CASES = {
     "scan of a larger model": (lambda: db.variation(MODEL, db.Scan.uniform(10, 3)), "'scan' .* over 9 variables. Got 10 variables"),
     "scan in the wrong place": (lambda: db.variation(SCAN, MODEL), "'model' .* a model or an Influence"),
     "number as a scan": (lambda: db.variation(MODEL, 7), "'scan' .* a Scan, a ScanResult or variables in the order of their updates. Got 7"),
-    "unknown label in a scan": (lambda: db.variation(MODEL, [0, "x"]), "'scan' .* of labels of the model .*. Got 'x' at step 1"),
+    "unknown label in a scan": (lambda: db.variation(MODEL, [0, "x"]), "'scan' .* of labels of the model (0 to 8). Got 'x' at step 1"),
     "target out of range": (lambda: db.variation(MODEL, SCAN, targets=[3, 9]), "'targets' .* 0 to 8). Got 9 at index 1"),
     "target twice": (lambda: db.variation(MODEL, SCAN, targets=[3, 3]), "'targets' .* distinct labels. Got 3"),
     "no target": (lambda: db.variation(MODEL, SCAN, targets=[]), "'targets' .* at least one label"),

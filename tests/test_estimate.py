@@ -575,7 +575,7 @@ def test_energy_of_a_model_with_forbidden_states():
 
 
 def test_many_targets_do_not_look_like_stagnation():
-    made = db.plan(db.Ising.grid(60, 60, couplings=0.25), "all", tolerance=0.1)
+    made = db.plan(db.Ising.grid(60, 60, couplings=0.25, fields=0.1), "all", tolerance=0.1)
     assert made.method == "dobrushin"
 
 

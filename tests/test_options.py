@@ -1,7 +1,12 @@
 """The words that type checkers know are those that calls take."""
 
 import inspect
+import os
+import runpy
+import subprocess
+import sys
 import typing
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +84,34 @@ def test_whole_numbers_beyond_floats_are_told_as_arguments(argument, number):
         db.RunOptions(memory_limit=number)
     with pytest.raises(db.ArgumentError, match="'evidence' argument"):
         db.estimate(db.Ising({(0, 1): 0.3}), [0], evidence={1: {-1: number, 1: 1}})
+
+
+SCRIPT = Path(__file__).with_name("user_script.py")
+
+
+def test_the_script_of_a_user_runs():
+    runpy.run_path(str(SCRIPT))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("", "Success"),
+        ('db.estimate(grid, [0], method="magic")', 'Argument "method"'),
+        ("db.estimate(grid, 0).mean", 'has no attribute "mean"'),
+        ("lazy.couplings", 'has no attribute "couplings"'),
+    ],
+)
+def test_the_script_of_a_user_has_types(line, complaint, tmp_path):
+    """Wrong lines are found: the check looks at the types of the library."""
+    pytest.importorskip("mypy")
+    script = tmp_path / "session.py"
+    script.write_text(f"{SCRIPT.read_text()}{line}\n")
+    (tmp_path / "mypy.ini").write_text("[mypy]\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "mypy.ini", "--follow-imports=silent", script]
+    source = str(Path(db.__file__).parent.parent)
+    found = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "MYPYPATH": source}
+    )
+    assert complaint in found.stdout, found.stdout + found.stderr

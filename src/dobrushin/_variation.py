@@ -22,6 +22,7 @@ from dobrushin._shared.call import public, warn
 from dobrushin._shared.compile import in_pieces
 from dobrushin._shared.text import card, rounded_up
 from dobrushin.errors import ArgumentError, VacuousBoundWarning
+from dobrushin.typing import ScanLike, Targets, Weights
 
 _WHAT = "bounding the bias"
 
@@ -277,9 +278,9 @@ class Variation:
 @public(_WHAT, read=read_source)
 def variation(
     model: Model | Influence,
-    scan: Any,
-    targets: Any = None,
-    weights: Any = None,
+    scan: ScanLike,
+    targets: Targets | None = None,
+    weights: Weights | None = None,
     initial_disagreement: ArrayLike | None = None,
     update_error: ArrayLike = 0.0,
     *,

@@ -9,12 +9,11 @@ time (methods, kernels and formats may be added from outside), a test compares.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+import os
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Union
 
 if TYPE_CHECKING:  # without NumPy, for the command line
-    import os
-    from collections.abc import Hashable, Iterable, Mapping
-
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:  # without NumPy, for the command line
 
 __all__ = [
     "Backend",
+    "Couplings",
     "Criterion",
     "DrawMethod",
     "EstimateMethod",
@@ -33,19 +33,27 @@ __all__ = [
     "FitMethod",
     "FitScan",
     "FormatName",
+    "Graph",
+    "GridCouplings",
+    "GridPotentials",
     "Guide",
     "InfluenceLike",
     "InfluenceMethod",
+    "Initial",
     "Iterations",
     "Keep",
     "KernelName",
     "Label",
     "Learn",
     "LearningRate",
+    "Matrix",
     "MemoryLimit",
     "ModelLike",
+    "NamesOfStates",
     "PartitionMethod",
     "Path",
+    "PerVariable",
+    "Potentials",
     "ScanLike",
     "Seed",
     "Targets",
@@ -53,23 +61,63 @@ __all__ = [
     "Weights",
 ]
 
+
+class Graph(Protocol):
+    """A graph of networkx, or one with the same attributes."""
+
+    @property
+    def nodes(self) -> Any:
+        """The nodes, with their attributes."""
+
+    @property
+    def edges(self) -> Any:
+        """The edges, with their attributes."""
+
+
+class SparseMatrix(Protocol):
+    """A sparse matrix or array of SciPy."""
+
+    def tocsr(self) -> Any:
+        """Return the matrix by rows."""
+
+
+# Forward references in Union: the aliases can be written in annotations that are evaluated (`Evidence | None`), and
+# neither NumPy nor models are imported for them.
+
 # The name of a variable, and of one of its states.
-Label: TypeAlias = "Hashable"
-# Values of variables that were seen: states by name or number; of a field, real numbers.
-Evidence: TypeAlias = "Mapping[Hashable, Hashable]"
+Label: TypeAlias = Hashable
+# Values of variables that were observed, by label: states by name or number, or likelihoods of states; of a field, real
+# numbers. (Keys of a Mapping are invariant, so that Any is needed for a dict[str, int].)
+Evidence: TypeAlias = Mapping[Any, Any]
 # "all", a label, or several of labels, `Joint`, `Statistic` and the targets of fields.
-Targets: TypeAlias = "Hashable | Iterable[Hashable] | NDArray[np.integer]"
+Targets: TypeAlias = Union[Hashable, Iterable[Hashable], "NDArray[np.integer]"]
 # Weights of variables, by label or in their order.
-Weights: TypeAlias = "Mapping[Hashable, float] | ArrayLike"
+Weights: TypeAlias = Union[Mapping[Any, float], "ArrayLike"]
 # A model, a file, or a model of dimod, pgmpy, pyAgrum, networkx, PyMC or thrml.
-ModelLike: TypeAlias = "Model | str | os.PathLike[str] | object"
-InfluenceLike: TypeAlias = "Model | Influence"
+ModelLike: TypeAlias = Union["Model", str, os.PathLike[str], object]
+InfluenceLike: TypeAlias = Union["Model", "Influence"]
 # A scan, the result of choosing one, or variables in the order in which they are updated.
-ScanLike: TypeAlias = "Scan | ScanResult | Iterable[Hashable]"
-Seed: TypeAlias = "int | np.random.SeedSequence | np.random.Generator | None"
+ScanLike: TypeAlias = Union["Scan", "ScanResult", Iterable[Hashable]]
+# One number for all variables, one for each in their order, or numbers by label.
+PerVariable: TypeAlias = Union[Mapping[Any, float], "ArrayLike"]
+# A log-potential for each state of each variable, in their order or by label.
+Potentials: TypeAlias = Union[Mapping[Any, "ArrayLike"], "ArrayLike"]
+Matrix: TypeAlias = Union["ArrayLike", SparseMatrix]
+# A symmetric matrix, strengths by pairs of labels, or a graph with weights.
+Couplings: TypeAlias = Union["ArrayLike", SparseMatrix, Mapping[Any, float], Graph]
+# Of a lattice: numbers, those to the right and those below, or a function of the numbers of the edges or sites.
+GridCouplings: TypeAlias = Union[
+    "ArrayLike", tuple["ArrayLike", "ArrayLike"], Callable[["NDArray[np.int64]"], "ArrayLike"]
+]
+GridPotentials: TypeAlias = Union["ArrayLike", Callable[["NDArray[np.int64]"], "ArrayLike"], None]
+# Names for the states of all variables, by label, or for each variable in order.
+NamesOfStates: TypeAlias = Mapping[Any, Sequence[Hashable]] | Sequence[Hashable | Sequence[Hashable]] | None
+# "uniform", "mode", states, or a function from numbers of chains to states.
+Initial: TypeAlias = Union["ArrayLike", Callable[["NDArray[np.int64]"], "ArrayLike"]]
+Seed: TypeAlias = Union[int, "np.random.SeedSequence", "np.random.Generator", None]
 # Bytes, or a text such as "2GiB".
-MemoryLimit: TypeAlias = "float | str | None"
-Path: TypeAlias = "str | os.PathLike[str]"
+MemoryLimit: TypeAlias = float | str | None
+Path: TypeAlias = str | os.PathLike[str]
 
 Backend = Literal["auto", "cpu", "cuda"]
 DrawMethod = Literal["auto", "scan", "clusters"]

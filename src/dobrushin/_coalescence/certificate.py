@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from dobrushin._shared.intervals import upper_end
 from dobrushin._shared.running import RunOptions, kept_seed, read_options, read_running, refuse_long, seed_sequence
 from dobrushin._shared.text import card, percent, rounded_up
 from dobrushin.errors import ArgumentError
-from dobrushin.typing import Seed
+from dobrushin.typing import ModelLike, ScanLike, Seed, Targets
 
 _RUNS = 10_000
 # Variables that a notebook shows.
@@ -180,9 +179,9 @@ class Coalescence:
 
 @public("preparing")
 def coalescence(
-    model: Model,
-    scan: Any,
-    targets: Any = None,
+    model: ModelLike,
+    scan: ScanLike,
+    targets: Targets | None = None,
     *,
     confidence: float = 0.999,
     runs: int | None = None,

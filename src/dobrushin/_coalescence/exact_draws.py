@@ -35,7 +35,7 @@ from dobrushin._shared.running import Running, kept_seed, master_key, read_time_
 from dobrushin._shared.text import card, counted, rounded_up
 from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, CoalescenceError
-from dobrushin.typing import DrawMethod, Seed
+from dobrushin.typing import DrawMethod, ModelLike, ScanLike, Seed, Targets
 
 if TYPE_CHECKING:
     import pandas
@@ -119,12 +119,12 @@ class ExactSamples:
 
 @public("drawing")
 def exact_sample(
-    model: Model,
-    targets: Any,
+    model: ModelLike,
+    targets: Targets,
     draws: int,
     *,
     method: DrawMethod = "auto",
-    scan: Any = None,
+    scan: ScanLike | None = None,
     seed: Seed = None,
     max_steps: int | None = None,
     time_limit: float | None = None,

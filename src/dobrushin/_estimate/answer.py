@@ -26,6 +26,7 @@ from dobrushin._shared.environment import replace_file, require
 from dobrushin._shared.text import hint, interval_texts, percent, printable, rounded_up, visible
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import ModelLike
 
 if TYPE_CHECKING:
     import pandas
@@ -359,7 +360,7 @@ class Estimate:
     __hash__ = None  # type: ignore[assignment]
 
     def report(
-        self, path: str | os.PathLike[str] | None = None, model: Model | Any = None, **about: Any
+        self, path: str | os.PathLike[str] | None = None, model: ModelLike | None = None, **about: Any
     ) -> Page | None:
         """Write the report, one interactive HTML page that needs no network, or return it for a notebook.
 

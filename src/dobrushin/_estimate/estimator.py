@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,7 +28,7 @@ from dobrushin._shared.call import NO_DEADLINE, PLANNING_SHARE, guarded, public
 from dobrushin._shared.environment import log
 from dobrushin._shared.running import Running, RunOptions, read_options, read_running
 from dobrushin.errors import BudgetError, CertificateError
-from dobrushin.typing import EstimateMethod, Seed
+from dobrushin.typing import EstimateMethod, Evidence, ModelLike, Seed, Targets
 
 # The part of the time that is left for drawing, and a tolerance that is not worth another plan.
 _DRAWING_SHARE, _VAGUE_TOLERANCE = 0.8, 0.25
@@ -36,12 +36,12 @@ _DRAWING_SHARE, _VAGUE_TOLERANCE = 0.8, 0.25
 
 @public("planning")
 def estimate(
-    model: Model | Any,
-    targets: Any = "all",
+    model: ModelLike,
+    targets: Targets = "all",
     *,
     tolerance: float = 0.01,
     confidence: float = 0.99,
-    evidence: Mapping[Any, Any] | None = None,
+    evidence: Evidence | None = None,
     seed: Seed = None,
     method: EstimateMethod = "auto",
     budget: float | None = None,
@@ -149,12 +149,12 @@ def estimate(
 
 @public("planning")
 def plan(
-    model: Model | Any,
-    targets: Any = "all",
+    model: ModelLike,
+    targets: Targets = "all",
     *,
     tolerance: float = 0.01,
     confidence: float = 0.99,
-    evidence: Mapping[Any, Any] | None = None,
+    evidence: Evidence | None = None,
     method: EstimateMethod = "auto",
     budget: float | None = None,
     progress: bool | None = None,

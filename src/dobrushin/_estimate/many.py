@@ -20,7 +20,6 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.headline import given_words, visible_numbers
 from dobrushin._estimate.query import read_settings
 from dobrushin._estimate.several import Content, Outcomes, Pair, answer_some
-from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared.call import NO_DEADLINE, Deadline, bar, entered, public
 from dobrushin._shared.environment import require
@@ -41,7 +40,7 @@ from dobrushin._shared.running import RunOptions, kept_seed, read_options, read_
 from dobrushin._shared.state_file import fingerprint
 from dobrushin._shared.text import card
 from dobrushin.errors import ArgumentError
-from dobrushin.typing import EstimateMethod, Seed
+from dobrushin.typing import EstimateMethod, Evidence, ModelLike, Seed, Targets
 
 if TYPE_CHECKING:
     import pandas
@@ -143,7 +142,7 @@ class Estimates:
         >>> model = db.Ising({("a", "b"): 0.5}, fields={"a": 1.0})
         >>> stored = json.loads(db.estimate_many(model, [(["a"], None), (["b"], {"a": -1})]).to_json())
         >>> stored["queries"][1]["answer"]["headline"]
-        'P(b = -1 | a = -1) = 0.731058578630, exact to 1e-12'
+        'P(b = -1 | a = -1) = 0.73105857863, exact to 1e-12'
         """
         queries = []
         for k in range(len(self)):
@@ -181,8 +180,8 @@ class Estimates:
 
 @public("answering")
 def estimate_many(
-    model: Model,
-    queries: Iterable[tuple[Any, Mapping[Any, Any] | None]],
+    model: ModelLike,
+    queries: Iterable[tuple[Targets, Evidence | None]],
     *,
     tolerance: float = 0.01,
     confidence: float = 0.99,

@@ -33,7 +33,7 @@ from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.running import RunOptions, read_options, read_running
 from dobrushin._shared.text import printable
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError
-from dobrushin.typing import ModelLike, PartitionMethod, Seed
+from dobrushin.typing import Evidence, ModelLike, PartitionMethod, Seed
 
 # "auto" sums over all states if that is expected to take at most so many seconds; in larger models it does not ask.
 _QUICK, _MAX_VARIABLES = 10.0, 2**15
@@ -51,7 +51,7 @@ _ATTEMPTS = 6
 def log_partition(
     model: ModelLike,
     *,
-    evidence: Mapping[Any, Any] | None = None,
+    evidence: Evidence | None = None,
     tolerance: float = 0.01,
     confidence: float = 0.99,
     method: PartitionMethod = "auto",
@@ -128,7 +128,7 @@ def log_partition(
 @public("planning")
 def log_evidence(
     model: ModelLike,
-    evidence: Mapping[Any, Any],
+    evidence: Evidence,
     *,
     tolerance: float = 0.01,
     confidence: float = 0.99,

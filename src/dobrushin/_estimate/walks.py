@@ -144,7 +144,7 @@ class Walks(Method):
             "The probabilities follow from the trees of all walks that start at a target and visit no variable twice. "
             "No random draws are involved.",
             f"Branches that matter least were cut. Whatever lies beyond changes no result by more than "
-            f"{estimate.bias_text}, rounding included: the intervals are valid with certainty.",
+            f"{estimate._bias_text}, rounding included: the intervals are valid with certainty.",
         ]
 
 

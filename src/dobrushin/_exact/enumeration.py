@@ -21,6 +21,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Bools, Floats
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError, BudgetError
+from dobrushin.typing import Initial, ScanLike, Targets
 
 # Joint states that are enumerated at most. No variable has fewer than 2 states, so arrays have at most 24 axes.
 _STATE_LIMIT = 2**24
@@ -128,7 +129,7 @@ def influence(model: Model) -> Floats:
 
 
 @public(name="exact.law")
-def law(model: Model, scan: Any, initial: Any = "uniform") -> Floats:
+def law(model: Model, scan: ScanLike, initial: Initial = "uniform") -> Floats:
     """Compute the exact law of the state of the Gibbs sampler after a scan.
 
     Parameters
@@ -183,7 +184,7 @@ def law(model: Model, scan: Any, initial: Any = "uniform") -> Floats:
 
 
 @public(name="exact.total_variation")
-def total_variation(p: ArrayLike, q: ArrayLike, targets: Any = None) -> float:
+def total_variation(p: ArrayLike, q: ArrayLike, targets: Targets = None) -> float:
     """Compute the total variation distance of two laws, of all variables or of some.
 
     Parameters

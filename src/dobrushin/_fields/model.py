@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,6 +37,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import rounded_sum
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import Evidence, Graph, Matrix, PerVariable
 
 
 class GaussianField(Model):
@@ -78,11 +79,11 @@ class GaussianField(Model):
     @public()
     def __init__(
         self,
-        precision: Any,
-        linear: Any = None,
+        precision: Matrix,
+        linear: PerVariable | None = None,
         *,
-        lower: Any = None,
-        upper: Any = None,
+        lower: PerVariable | None = None,
+        upper: PerVariable | None = None,
         labels: Sequence[Hashable] | None = None,
         levels: Mapping[Any, ArrayLike] | None = None,
     ) -> None:
@@ -108,7 +109,7 @@ class GaussianField(Model):
 
     @classmethod
     @public()
-    def car(cls, graph: Any, rho: float, precision: float = 1.0, **options: Any) -> GaussianField:
+    def car(cls, graph: Graph | Matrix, rho: float, precision: float = 1.0, **options: Any) -> GaussianField:
         """Proper conditional autoregression: P = precision (D - rho W).
 
         Parameters
@@ -141,7 +142,7 @@ class GaussianField(Model):
 
     @classmethod
     @public()
-    def leroux(cls, graph: Any, rho: float, precision: float = 1.0, **options: Any) -> GaussianField:
+    def leroux(cls, graph: Graph | Matrix, rho: float, precision: float = 1.0, **options: Any) -> GaussianField:
         """The prior of Leroux: P = precision ((1 - rho) I + rho (D - W)); parameters as for `car`, rho from 0 to 1.
 
         Examples
@@ -158,11 +159,25 @@ class GaussianField(Model):
         matrix = scale * (sparse.dia_array((own[None], [0]), shape=weights.shape) - rho * weights)
         return cls(matrix, **({"labels": labels} | options))
 
+    @overload
+    @classmethod
+    def grid(
+        cls, rows: int, cols: int, rho: float = 0.9, precision: float = 1.0, *, periodic: bool = False,
+        linear: PerVariable | None = None, **options: Any,
+    ) -> GaussianField: ...  # fmt: skip
+
+    @overload
+    @classmethod
+    def grid(
+        cls, rows: int, cols: int, rho: float = 0.9, precision: float = 1.0, *,
+        linear: Callable[[NDArray[np.int64]], ArrayLike], linear_bound: float,
+    ) -> Model: ...  # fmt: skip
+
     @classmethod
     @public()
     def grid(
         cls, rows: int, cols: int, rho: float = 0.9, precision: float = 1.0, *, periodic: bool = False, **options: Any
-    ) -> Any:
+    ) -> Model:
         """A lattice with four neighbours, sites in row-major order: P_ii = precision, P_ij = -rho precision / 4.
 
         Parameters
@@ -209,7 +224,7 @@ class GaussianField(Model):
     # -- likelihoods -----------------------------------------------------------------------
 
     @public()
-    def poisson(self, counts: Any, exposure: Any = 1.0) -> GaussianField:
+    def poisson(self, counts: PerVariable, exposure: PerVariable = 1.0) -> GaussianField:
         """The field given counts: counts_i ~ Poisson(exposure_i e^{x_i}).
 
         Parameters
@@ -229,7 +244,7 @@ class GaussianField(Model):
         return self._add(poisson(self._labels, counts, exposure))
 
     @public()
-    def bernoulli(self, outcomes: Any, trials: Any = 1) -> GaussianField:
+    def bernoulli(self, outcomes: PerVariable, trials: PerVariable = 1) -> GaussianField:
         """The field given outcomes: P(outcome_i = 1) = 1 / (1 + e^{-x_i}).
 
         Parameters
@@ -248,7 +263,7 @@ class GaussianField(Model):
         return self._add(bernoulli(self._labels, outcomes, trials))
 
     @public()
-    def normal(self, values: Any, precision: Any = 1.0) -> GaussianField:
+    def normal(self, values: PerVariable, precision: PerVariable = 1.0) -> GaussianField:
         """The field given measurements: values_i ~ N(x_i, 1 / precision_i).
 
         Parameters
@@ -334,7 +349,7 @@ class GaussianField(Model):
         return self._form.upper
 
     @public()
-    def condition(self, evidence: Mapping[Any, float]) -> GaussianField:
+    def condition(self, evidence: Evidence) -> GaussianField:
         """The field of the remaining variables, given the values of some (rounded to doubles).
 
         Examples

@@ -8,7 +8,7 @@ from contextlib import closing, nullcontext
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._learning.ascent import Ascent, AscentOptions, ExactAscent, Fit
 from dobrushin._learning.gibbs import GibbsAscent, GibbsGradient
@@ -37,13 +37,13 @@ def fit(
     states: int | None = None,
     learn: Learn = "all",
     ridge: float = 0.0,
-    box: Any = None,
-    initial: Any = None,
+    box: tuple[float, float] | ArrayLike | None = None,
+    initial: ArrayLike | None = None,
     method: FitMethod | GibbsGradient = "gibbs",
     iterations: int = 100,
     learning_rate: float | LearningRate | Callable[[int], float] = "auto",
     gradient_tol: float | None = None,
-    callback: Callable[[int, NDArray[np.float64]], Any] | None = None,
+    callback: Callable[[int, NDArray[np.float64]], object] | None = None,
     seed: Seed = None,
     time_limit: float | None = None,
     progress: bool | None = None,

@@ -29,6 +29,7 @@ from dobrushin._shared.arrays import Array, Bools, Floats, Ints, distinct, froze
 from dobrushin._shared.call import public
 from dobrushin._shared.compile import code_for
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import NamesOfStates
 
 
 class FactorGraph(Model):
@@ -67,10 +68,10 @@ class FactorGraph(Model):
     def __init__(
         self,
         cardinalities: ArrayLike,
-        factors: Iterable[tuple[Any, ArrayLike]],
+        factors: Iterable[tuple[Iterable[int], ArrayLike]],
         labels: Sequence[Hashable] | None = None,
         *,
-        state_names: Any = None,
+        state_names: NamesOfStates = None,
     ) -> None:
         sizes = read_cardinalities(cardinalities, "cardinalities")
         form = FactorTables(sizes, *read_factors(factors, sizes))
@@ -81,10 +82,10 @@ class FactorGraph(Model):
     def from_arrays(
         cls,
         cardinalities: ArrayLike,
-        scopes: Any,
-        tables: Any,
+        scopes: ArrayLike,
+        tables: ArrayLike,
         labels: Sequence[Hashable] | None = None,
-        state_names: Any = None,
+        state_names: NamesOfStates = None,
     ) -> FactorGraph:
         """Make a model of very many factors from arrays, in a fraction of the time that a list of them takes.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dobrushin._models.couplings import (
     couplings_of_part,
@@ -31,6 +32,7 @@ from dobrushin._models.spins import SpinForm, SpinTerms
 from dobrushin._shared.arrays import Array, Bools, Floats, Ints, distinct, is_among
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import Couplings, Graph, GridCouplings, GridPotentials, NamesOfStates, PerVariable
 
 if TYPE_CHECKING:
     from dobrushin._models.local import LocalModel
@@ -70,14 +72,16 @@ class Ising(Model):
     _form: SpinPairs
 
     @public()
-    def __init__(self, couplings: Any, fields: Any = None, *, state_names: Any = None) -> None:
+    def __init__(
+        self, couplings: Couplings, fields: PerVariable | None = None, *, state_names: NamesOfStates = None
+    ) -> None:
         read = read_pairs(couplings, fields, "fields", "field", 0.0)
         super().__init__(SpinPairs(read.couplings, read.potentials).off_by(read.error), read.labels, state_names)
 
     @classmethod
     @public()
     def from_networkx(
-        cls, graph: Any, coupling: str = "weight", field: str = "field", *, state_names: Any = None
+        cls, graph: Graph, coupling: str = "weight", field: str = "field", *, state_names: NamesOfStates = None
     ) -> Ising:
         """Build from a networkx graph whose attributes have other names.
 
@@ -95,17 +99,43 @@ class Ising(Model):
         form = SpinPairs(read.couplings, read.potentials).off_by(read.error)
         return cls._from_form(form, read.labels, state_names)
 
+    @overload
+    @classmethod
+    def grid(
+        cls,
+        rows: int,
+        cols: int,
+        couplings: ArrayLike | tuple[ArrayLike, ArrayLike] = 0.0,
+        fields: ArrayLike | None = None,
+        periodic: bool = False,
+        *,
+        state_names: NamesOfStates = None,
+    ) -> Ising: ...
+
+    @overload
+    @classmethod
+    def grid(
+        cls,
+        rows: int,
+        cols: int,
+        couplings: GridCouplings = 0.0,
+        fields: GridPotentials = None,
+        periodic: bool = False,
+        *,
+        state_names: NamesOfStates = None,
+    ) -> LocalModel: ...
+
     @classmethod
     @public()
     def grid(
         cls,
         rows: int,
         cols: int,
-        couplings: Any = 0.0,
-        fields: Any = None,
+        couplings: GridCouplings = 0.0,
+        fields: GridPotentials = None,
         periodic: bool = False,
         *,
-        state_names: Any = None,
+        state_names: NamesOfStates = None,
     ) -> Ising | LocalModel:
         """A rectangular lattice, sites in row-major order.
 

@@ -26,6 +26,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Array, Bools, Floats, Ints, prefix_sums
 from dobrushin._shared.call import current, public
 from dobrushin.errors import ArgumentError, FormatError
+from dobrushin.typing import NamesOfStates
 
 M = TypeVar("M", bound=Model)
 # Grids with more variables are lazy; positions must fit into 64 bits.
@@ -45,7 +46,7 @@ class LocalModel(Model):
     _is_whole = False
     _lowered: PartSource
 
-    def __init__(self, source: PartSource, state_names: Any = None) -> None:
+    def __init__(self, source: PartSource, state_names: NamesOfStates = None) -> None:
         self._lowered, self._labels = source, range(source.n_variables)
         if state_names is not None and (isinstance(state_names, Mapping) or len(state_names) != source.sizes):
             requirement = f"a tuple of {source.sizes} names for all variables of a lazy model"

@@ -22,6 +22,7 @@ from dobrushin._shared.arrays import Array, Floats, Ints
 from dobrushin._shared.call import public
 from dobrushin._shared.text import card
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import Evidence, NamesOfStates
 
 if TYPE_CHECKING:
     from typing import Self
@@ -55,7 +56,7 @@ class Model(WithGraph):
     _is_discrete: bool = True  # whether its variables have finitely many states
 
     @public()
-    def __init__(self, form: Form, labels: Sequence[Hashable] | None = None, state_names: Any = None) -> None:
+    def __init__(self, form: Form, labels: Sequence[Hashable] | None = None, state_names: NamesOfStates = None) -> None:
         self._lowered = form
         self._labels = check.read_labels(labels, form.n_variables)
         self._name_states(read_state_names(state_names, self))
@@ -229,7 +230,7 @@ class Model(WithGraph):
     # -- other models made from this one ---------------------------------------------------
 
     @public()
-    def condition(self, evidence: Mapping[Any, Any]) -> Model:
+    def condition(self, evidence: Evidence) -> Model:
         """The model of the remaining variables, given the values of some.
 
         Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -27,6 +27,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Array, Bools, Floats, Ints, distinct, frozen, prefix_sums, row_entries
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import NamesOfStates
 
 
 class PairwiseMRF(Model):
@@ -66,12 +67,12 @@ class PairwiseMRF(Model):
     @public()
     def __init__(
         self,
-        unaries: Any,
+        unaries: Iterable[ArrayLike],
         edges: ArrayLike,
-        tables: Any,
+        tables: Iterable[ArrayLike],
         labels: Sequence[Hashable] | None = None,
         *,
-        state_names: Any = None,
+        state_names: NamesOfStates = None,
     ) -> None:
         rows = [check.real_array(row, "unaries") for row in unaries]
         for i, row in enumerate(rows):

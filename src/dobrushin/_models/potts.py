@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dobrushin._models.couplings import read_pairs, restrict_couplings
 from dobrushin._models.forms import (
@@ -24,6 +25,7 @@ from dobrushin._shared.arrays import Array, Bools, Floats, Ints, frozen
 from dobrushin._shared.call import public
 from dobrushin._shared.memory import require_memory
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import Couplings, GridCouplings, GridPotentials, NamesOfStates, Potentials
 
 if TYPE_CHECKING:
     from dobrushin._models.local import LocalModel
@@ -63,11 +65,41 @@ class Potts(Model):
     _form: LabelPairs
 
     @public()
-    def __init__(self, couplings: Any, states: int, unaries: Any = None, *, state_names: Any = None) -> None:
+    def __init__(
+        self, couplings: Couplings, states: int, unaries: Potentials | None = None, *, state_names: NamesOfStates = None
+    ) -> None:
         zero = np.broadcast_to(0.0, check.count(states, "states", 2))  # takes no memory
         read = read_pairs(couplings, unaries, "unaries", "unary", zero)
         form = LabelPairs(read.couplings, states, read.potentials).off_by(read.error)
         super().__init__(form, read.labels, state_names)
+
+    @overload
+    @classmethod
+    def grid(
+        cls,
+        rows: int,
+        cols: int,
+        states: int,
+        couplings: ArrayLike | tuple[ArrayLike, ArrayLike] = 0.0,
+        unaries: ArrayLike | None = None,
+        periodic: bool = False,
+        *,
+        state_names: NamesOfStates = None,
+    ) -> Potts: ...
+
+    @overload
+    @classmethod
+    def grid(
+        cls,
+        rows: int,
+        cols: int,
+        states: int,
+        couplings: GridCouplings = 0.0,
+        unaries: GridPotentials = None,
+        periodic: bool = False,
+        *,
+        state_names: NamesOfStates = None,
+    ) -> LocalModel: ...
 
     @classmethod
     @public()
@@ -76,11 +108,11 @@ class Potts(Model):
         rows: int,
         cols: int,
         states: int,
-        couplings: Any = 0.0,
-        unaries: Any = None,
+        couplings: GridCouplings = 0.0,
+        unaries: GridPotentials = None,
         periodic: bool = False,
         *,
-        state_names: Any = None,
+        state_names: NamesOfStates = None,
     ) -> Potts | LocalModel:
         """A rectangular lattice, sites in row-major order.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Array, Bools, Floats, Ints, frozen
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError, BudgetError
+from dobrushin.typing import NamesOfStates, PerVariable
 
 # Largest term that is written out as a table of 2 ** order entries.
 TABLE_ORDER = 20
@@ -60,7 +61,11 @@ class SpinMRF(Model):
 
     @public()
     def __init__(
-        self, terms: Mapping[tuple[Hashable, ...], float], fields: Any = None, *, state_names: Any = None
+        self,
+        terms: Mapping[tuple[Hashable, ...], float],
+        fields: PerVariable | None = None,
+        *,
+        state_names: NamesOfStates = None,
     ) -> None:
         check.instance(terms, Mapping, "terms", "a dict from tuples of labels to strengths")
         seen: set[frozenset[Hashable]] = set()

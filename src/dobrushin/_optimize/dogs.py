@@ -21,7 +21,7 @@ from dobrushin._shared.call import bar, public
 from dobrushin._shared.compile import in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 from dobrushin.errors import ArgumentError
-from dobrushin.typing import Guide, Iterations, Keep
+from dobrushin.typing import Guide, Iterations, Keep, ScanLike, Targets, Weights
 
 # Iterations of iterated DoGS end when the variation falls by less than this share.
 _CONVERGED = 1e-6
@@ -32,9 +32,9 @@ _WHAT = "choosing a scan"
 @public(_WHAT, read=read_source)
 def optimize_scan(
     model: Model | Influence,
-    scan: Any,
-    targets: Any = None,
-    weights: Any = None,
+    scan: ScanLike,
+    targets: Targets | None = None,
+    weights: Weights | None = None,
     tolerance: float | None = None,
     iterations: int | Iterations = 1,
     guide: Guide | None = "auto",

@@ -23,7 +23,7 @@ from dobrushin._shared.arrays import Array, Floats, Ints, distinct, frozen, pref
 from dobrushin._shared.call import bar, public
 from dobrushin._shared.compile import code_for, in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
-from dobrushin.typing import Guide
+from dobrushin.typing import Guide, Targets, Weights
 
 # Rows that are asked for together at first, where they take little time.
 _AHEAD = 64
@@ -32,8 +32,8 @@ _AHEAD = 64
 @public("choosing a scan", read=read_source)
 def greedy_scan(
     model: Model | Influence,
-    targets: Any = None,
-    weights: Any = None,
+    targets: Targets | None = None,
+    weights: Weights | None = None,
     *,
     steps: int,
     guide: Guide | None = "auto",

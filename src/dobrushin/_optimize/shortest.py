@@ -21,7 +21,7 @@ from dobrushin._shared.call import public
 from dobrushin._shared.compile import in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
-from dobrushin.typing import Criterion, Guide
+from dobrushin.typing import Criterion, Guide, Targets, Weights
 
 # Without max_steps the search ends here, or earlier when doubling the length no longer helps.
 MOST_STEPS = 10**8
@@ -31,8 +31,8 @@ FIRST_LOOK = 1000
 @public("choosing a scan", read=read_source)
 def shortest_scan(
     model: Model | Influence,
-    targets: Any = None,
-    weights: Any = None,
+    targets: Targets | None = None,
+    weights: Weights | None = None,
     *,
     tolerance: float,
     criterion: Criterion = "sum",

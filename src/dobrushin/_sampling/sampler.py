@@ -36,7 +36,7 @@ from dobrushin._shared.running import (
     refuse_long,
 )
 from dobrushin.errors import ArgumentError
-from dobrushin.typing import KernelName, Seed
+from dobrushin.typing import Initial, KernelName, ModelLike, ScanLike, Seed
 
 # Chains that fill a device, and updates that are worth its start (benchmarks/gpu.py).
 MANY_CHAINS, MANY_UPDATES = 2**16, 10**10
@@ -124,13 +124,13 @@ def read_record(record: Any) -> Record:
 
 @public("preparing")
 def sample(
-    model: Model,
-    scan: Any,
+    model: ModelLike,
+    scan: ScanLike,
     *,
     chains: int = 1,
     seed: Seed = None,
-    initial: Any = "uniform",
-    record: Any = None,
+    initial: Initial = "uniform",
+    record: Record | Iterable[Hashable] | None = None,
     kernel: KernelName | None = None,
     time_limit: float | None = None,
     progress: bool | None = None,

@@ -24,6 +24,7 @@ from dobrushin._shared.state_file import UNREADABLE
 from dobrushin._shared.text import card, counted, printable
 from dobrushin._variation import Variation, variation
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import Targets, Weights
 
 if TYPE_CHECKING:
     import pandas
@@ -120,7 +121,9 @@ class Samples:
         """
         return float(np.mean(np.asarray(f(self._need_states()), dtype=np.float64)))
 
-    def variation(self, model: Model | Influence, targets: Any = None, weights: Any = None) -> Variation:
+    def variation(
+        self, model: Model | Influence, targets: Targets | None = None, weights: Weights | None = None
+    ) -> Variation:
         """Return the certificate of the scan as it was drawn: with the errors of the updates.
 
         Examples

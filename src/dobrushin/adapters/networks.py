@@ -18,7 +18,7 @@ from dobrushin._shared.call import public
 from dobrushin._shared.environment import require
 from dobrushin.errors import ArgumentError
 from dobrushin.io.networks import graph_of_tables, normalise
-from dobrushin.typing import EstimateMethod, Seed
+from dobrushin.typing import EstimateMethod, Graph, Seed
 
 # Each kind of network under its names in the versions of pgmpy.
 _BAYESIAN = ("DiscreteBayesianNetwork", "BayesianNetwork")
@@ -30,7 +30,7 @@ _States = dict[Hashable, list[Any]]
 _Tables = list[tuple[list[Hashable], NDArray[np.float64]]]
 
 
-def from_networkx(graph: Any) -> Ising | Potts:
+def from_networkx(graph: Graph) -> Ising | Potts:
     """Return the model of a graph: `Potts` where a node has the attribute ``unary``, else `Ising`.
 
     Parameters
@@ -60,7 +60,7 @@ def from_networkx(graph: Any) -> Ising | Potts:
 
 
 @public()
-def from_pgmpy(network: Any) -> FactorGraph:
+def from_pgmpy(network: object) -> FactorGraph:
     """Return the factor graph of a pgmpy network.
 
     Parameters
@@ -375,7 +375,7 @@ def _merge_names(known: list[Any], names: list[Any], variable: Hashable) -> list
 
 
 @public()
-def from_pyagrum(network: Any) -> FactorGraph:
+def from_pyagrum(network: object) -> FactorGraph:
     """Return the factor graph of a pyAgrum network.
 
     Parameters

@@ -18,6 +18,7 @@ from dobrushin._shared.environment import require
 from dobrushin._shared.layout import spread
 from dobrushin.errors import ArgumentError
 from dobrushin.plots.style import Look, as_result, color_bar, dress, inches, look, panels, plain
+from dobrushin.typing import ScanLike, Targets
 
 _MAX_PANELS, _MAX_CELLS = 64, 2**26
 # Cells of a panel along its longer side; of more, means of blocks.
@@ -30,11 +31,11 @@ _TINY, _MAX_CIRCLES = 60, 30
 
 @public(name="plots.scan_map")
 def scan_map(
-    scan: Any,
+    scan: ScanLike,
     shape: tuple[int, int] | None = None,
     model: Model | None = None,
     segments: int = 4,
-    targets: Any = None,
+    targets: Targets | None = None,
     *,
     ax: Any = None,
 ) -> Any:

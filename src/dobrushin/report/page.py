@@ -7,7 +7,6 @@ import hashlib
 import html
 import json
 import os
-from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
@@ -15,7 +14,6 @@ from typing import Any
 
 from dobrushin._diagnose import Diagnosis
 from dobrushin._estimate import Estimate
-from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
@@ -23,6 +21,7 @@ from dobrushin._shared.environment import replace_file
 from dobrushin.errors import ArgumentError
 from dobrushin.report.content import cell_texts, content
 from dobrushin.report.network import network_picture
+from dobrushin.typing import Evidence, ModelLike
 
 _SCRIPTS = ("page.js", "answer.js", "curve.js", "scan.js")
 # Height of the frame in a notebook, in pixels.
@@ -36,8 +35,8 @@ def write(
     estimate: Estimate,
     path: str | os.PathLike[str],
     *,
-    model: Model | None = None,
-    evidence: Mapping[Hashable, Any] | None = None,
+    model: ModelLike | None = None,
+    evidence: Evidence | None = None,
     shape: tuple[int, int] | None = None,
     title: str | None = None,
     command: str | None = None,

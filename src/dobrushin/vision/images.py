@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
@@ -237,7 +237,7 @@ def _read_labels(path: Path, shape: tuple[int, int], classes: int) -> NDArray[np
 
 
 @public(name="vision.hamming_error")
-def hamming_error(found: Any, truth: Any, where: Any = None) -> float:
+def hamming_error(found: ArrayLike, truth: ArrayLike | None, where: ArrayLike | None = None) -> float:
     """Share of the labelled pixels that have another label; void pixels do not count.
 
     Parameters

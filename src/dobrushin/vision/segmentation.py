@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 import dobrushin as db
 from dobrushin._shared import validate as check
@@ -99,7 +99,7 @@ class Region:
 
 
 @public(name="vision.field")
-def field(unaries: Any, coupling: float = COUPLING) -> db.Potts:
+def field(unaries: ArrayLike, coupling: float = COUPLING) -> db.Potts:
     """Make the posterior of the Markov field aspect model.
 
     Parameters
@@ -221,7 +221,7 @@ class Segmentation(Posed):
         mask[slice(*self.region.rows), slice(*self.region.cols)] = True
         return self.grid.to_pixels(mask).astype(bool)
 
-    def error(self, truth: Any, everywhere: bool = False) -> float:
+    def error(self, truth: ArrayLike | None, everywhere: bool = False) -> float:
         """Return the share of wrong pixels in the target rectangle, or everywhere; void pixels do not count.
 
         Parameters
