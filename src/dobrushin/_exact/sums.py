@@ -80,7 +80,7 @@ class LogPartition(float):
         return float(self)
 
     @property
-    def says_nothing(self) -> bool:
+    def _is_vacuous(self) -> bool:
         """Whether no finite bound is known."""
         return self.error == math.inf
 
