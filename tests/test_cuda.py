@@ -248,7 +248,7 @@ def test_other_kernels_make_the_draws_of_the_cpu(gpu, kernel):
 @pytest.mark.parametrize(("uniform", "states", "words"), [(False, 3, ()), (True, 7, (8,)), (False, 20, (8, 16))])
 def test_random_scans_are_those_of_the_cpu(gpu, kernel, uniform, states, words, monkeypatch):
     """Chains that the fast memory holds, in words of several sizes, and others."""
-    monkeypatch.setattr(device_kernel, "MOST_TOGETHER", 1000 if gpu[1] else 25)
+    monkeypatch.setattr(device_kernel, "MAX_RUNS_TOGETHER", 1000 if gpu[1] else 25)
     monkeypatch.setattr(device_chains, "HELD_WORDS", words)
     rng = np.random.default_rng([len(kernel), uniform])
     model = db.Potts.grid(5, 7, states=states, couplings=0.4) if kernel == "potts" else ising(rng, 6)
@@ -335,7 +335,7 @@ def test_without_memory_the_host_holds_the_states(gpu, name, model):
 
 @pytest.mark.usefixtures("gpu")
 def test_long_runs_take_several_launches(monkeypatch):
-    monkeypatch.setattr(device_kernel, "MOST_STEPS", 7)
+    monkeypatch.setattr(device_kernel, "MAX_LAUNCH_STEPS", 7)
     for name, model in MODELS:
         scan = scan_of(model.n_variables, 50, np.random.default_rng(6))
         made = choose_kernel(model, scan, 100, name)
@@ -396,7 +396,7 @@ def test_runs_are_looked_at_now_and_then():
     name, model = MODELS[0]
     scan = db.Scan.systematic(30, 100)
     moved = device_chains.DeviceBits(choose_kernel(model, scan, 100, name))
-    assert moved.look(1) == moved.look(64) == device_kernel.MOST_STEPS
+    assert moved.look(1) == moved.look(64) == device_kernel.MAX_LAUNCH_STEPS
     assert moved.look(10**7) == 10**4
     assert moved.look(10**12) == 1
 

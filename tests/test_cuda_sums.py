@@ -33,7 +33,7 @@ def test_errors_are_within_their_bounds_in_many_digits(family, zeros):
 @pytest.mark.parametrize("limits", [(2**18, 64, 2**15, 256), (64, 2, 16, 3), (16, 1, 7, 2), (1, 1, 1, 2)])
 def test_tables_in_parts_and_in_several_launches(limits, monkeypatch):
     """However the terms of a sum are shared out, and the parts added up."""
-    for name, limit in zip(("_THREADS", "_LEAST_TERMS", "_MOST_PARTS", "_FEW_PARTS"), limits, strict=True):
+    for name, limit in zip(("_THREADS", "_LEAST_TERMS", "_MAX_PARTS", "_FEW_PARTS"), limits, strict=True):
         monkeypatch.setattr(on_device, name, limit)
     monkeypatch.setattr(on_device, "_PIECE", 300)
     rng = np.random.default_rng(2)

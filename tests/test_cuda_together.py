@@ -120,7 +120,7 @@ def test_runs_that_need_more_than_counts_stay_by_themselves(monkeypatch):
         {"scan": db.Scan.uniform(30, 10)},
     ):
         assert not can_join(chains._replace(job=replace(job, **other)))
-    monkeypatch.setattr(together, "MOST_STEPS", len(job.scan) - 1)
+    monkeypatch.setattr(together, "MAX_LAUNCH_STEPS", len(job.scan) - 1)
     assert not can_join(chains)
 
 
@@ -315,7 +315,7 @@ def test_what_a_gpu_says_is_said_of_each_query(monkeypatch):
 
 
 def test_queries_on_one_large_model_wait_for_each_other(monkeypatch):
-    monkeypatch.setattr(several, "_MOST_VARIABLES", 50_000)
+    monkeypatch.setattr(several, "_MAX_VARIABLES_TOGETHER", 50_000)
     launches = count_launches(monkeypatch)
     found = db.estimate_many(GRID, [([201 * k], None) for k in range(6)], **HOW, run=db.RunOptions(backend="cuda"))
     assert not found.errors
@@ -324,7 +324,7 @@ def test_queries_on_one_large_model_wait_for_each_other(monkeypatch):
 
 def test_small_launches_are_not_blown_up_by_large_ones(gpu, monkeypatch):
     runs = wanted_runs(["bits", "potts"], 6, 3000 if gpu[1] else 200)
-    monkeypatch.setattr(device, "_MOST_BLOCKS", 1)
+    monkeypatch.setattr(device, "_MAX_BLOCKS", 1)
     launches = count_launches(monkeypatch)
     assert_same_draws(runs, draw_together([chains for chains, *_ in runs]))
     assert launches["many"] > 10
@@ -332,7 +332,7 @@ def test_small_launches_are_not_blown_up_by_large_ones(gpu, monkeypatch):
 
 def test_short_waves_give_the_same_answers(monkeypatch):
     here = db.estimate_many(GRID, queries(5), **HOW, run=db.RunOptions(backend="cpu"))
-    for name, limit in (("_SECONDS_TOGETHER", 0.0), ("_MOST_VARIABLES", 300)):
+    for name, limit in (("_SECONDS_TOGETHER", 0.0), ("_MAX_VARIABLES_TOGETHER", 300)):
         with monkeypatch.context() as patch:
             patch.setattr(several, name, limit)
             there = db.estimate_many(GRID, queries(5), **HOW, run=db.RunOptions(backend="cuda"))

@@ -550,7 +550,7 @@ def test_large_graphs_get_an_order_without_bits(monkeypatch):
     for family in FAMILIES:
         model = random_model(rng, family, n=9, density=0.3)
         with monkeypatch.context() as patch:
-            patch.setattr(order, "_MOST_BITS", 4)
+            patch.setattr(order, "_MAX_BITSET_VARIABLES", 4)
             check_against_enumeration(model)
     model = db.Ising({(i, (i - 1) // 2): 0.1 for i in range(1, 20000)}, fields=np.eye(1, 20000)[0])
     means = np.array([p[1] - p[0] for p in db.exact.marginals(model)])
@@ -657,7 +657,7 @@ def test_a_dense_model_is_refused_at_once():
     couplings[:1000, :999] = couplings[:999, :1000] = 0
     with pytest.raises(db.BudgetError) as refusal:
         db.exact.marginals(db.Ising(couplings))
-    assert refusal.value.required == 2 * order.MOST_ENTRIES
+    assert refusal.value.required == 2 * order.MAX_SUMMED_ENTRIES
 
 
 def test_density_is_judged_by_what_every_order_needs():

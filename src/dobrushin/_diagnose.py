@@ -30,12 +30,12 @@ from dobrushin.errors import BudgetError
 _MAX_VARIABLES_FOR_TREE, _MAX_STATES = 20_000, 2**16
 # Entries of the tables of blocks whose influence is computed, at most.
 _MAX_BLOCK_ENTRIES = 10**5
-_SWEEPS = (10, 100, 1000)
-_RUNS = 64
+_CERTIFIED_SWEEPS = (10, 100, 1000)
+_PILOT_RUNS = 64
 # Of all pilot runs, and of planning each of two estimates.
 _SECONDS_OF_PILOTS, _SECONDS_OF_PLANNING = 2.0, 2.0
 # A variable counts as bounded, or as coalesced, from this bound or share of open runs down.
-_CLOSE = 0.05
+_CLOSE_VARIATION = 0.05
 _SEED = np.random.SeedSequence(0, spawn_key=(1988,))
 # Neighbours with less influence than this on each other gain nothing from a common update.
 _STRONG = 0.25
@@ -130,7 +130,7 @@ class Diagnosis:
             ("dobrushin", f"variables bounded by 0.05 after {shares}"),
             (
                 "coalescence",
-                f"variables coalesce in 95% of {_RUNS} pilot runs within {coalesced or 'no affordable scan'}",
+                f"variables coalesce in 95% of {_PILOT_RUNS} pilot runs within {coalesced or 'no affordable scan'}",
             ),
             ("estimate", "; ".join(map(_plan_words, self.plans)) or "no guarantee was found in a few seconds"),
             *(("try", advice) for advice in self.advice),
@@ -204,9 +204,9 @@ def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
             width, memory = tree.width, tree.bytes
     everything = Objective(np.arange(n), np.ones(n), True)
     bounded = {}
-    for sweeps in _SWEEPS[:2]:
+    for sweeps in _CERTIFIED_SWEEPS[:2]:
         bounds = evaluate(bound, Scan.systematic(n, n * sweeps), everything).per_variable
-        bounded[sweeps] = float((bounds <= _CLOSE).mean())
+        bounded[sweeps] = float((bounds <= _CLOSE_VARIATION).mean())
     coalesced, seconds = _coalesced_shares(model)
     plans, strongest = [], common["strongest"][0][0]
     with stage("planning"):
@@ -278,13 +278,13 @@ def _coalesced_shares(model: Model) -> tuple[dict[int, float], dict[int, float]]
     n = model.n_variables
     shares, seconds = {}, {}
     kernel = choose_sets(model, Scan.systematic(n, n))
-    for sweeps in _SWEEPS:
-        if kernel.seconds(n * sweeps * _RUNS) > _SECONDS_OF_PILOTS:
+    for sweeps in _CERTIFIED_SWEEPS:
+        if kernel.seconds(n * sweeps * _PILOT_RUNS) > _SECONDS_OF_PILOTS:
             break
-        tally = tally_sets(model, kernel, Scan.systematic(n, n * sweeps), list(model.labels), _RUNS, _SEED)
+        tally = tally_sets(model, kernel, Scan.systematic(n, n * sweeps), list(model.labels), _PILOT_RUNS, _SEED)
         if tally.trouble is not None:  # an interrupt
             raise tally.trouble
-        shares[sweeps] = float((tally.open[-1] <= _CLOSE * _RUNS).mean())
+        shares[sweeps] = float((tally.open[-1] <= _CLOSE_VARIATION * _PILOT_RUNS).mean())
         seconds[sweeps] = kernel.seconds(n * sweeps * 1e4)
         if shares[sweeps] == 1:
             break

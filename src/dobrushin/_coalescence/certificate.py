@@ -23,10 +23,10 @@ from dobrushin._shared.text import card, percent, rounded_up
 from dobrushin.errors import ArgumentError
 from dobrushin.typing import ModelLike, ScanLike, Seed, Targets
 
-_RUNS = 10_000
+_USUAL_RUNS = 10_000
 # Variables that a notebook shows.
 _SHOWN = 10
-_POINTS = 50
+_CURVE_POINTS = 50
 _TOO_LONG = "Ask for fewer runs or steps, or allow it with time_limit= (seconds after which what is there is used)."
 
 
@@ -112,7 +112,7 @@ class Coalescence:
         >>> steps, values.round(2)
         (array([  0,  80, 160]), array([1.  , 0.14, 0.02]))
         """
-        every = max(1, self.steps // _POINTS) if every is None else check.count(every, "every")
+        every = max(1, self.steps // _CURVE_POINTS) if every is None else check.count(every, "every")
         every = min(every, self.steps)
         sequence = seed_sequence(self.seed)
         steps = np.unique(np.append(np.arange(0, self.steps + 1, every), self.steps))
@@ -251,7 +251,7 @@ def coalescence(
     if scan.is_random:
         raise ArgumentError("scan", "without random steps (draw them first)", scan)
     confidence = check.fraction(confidence, "confidence")
-    runs = _RUNS if runs is None else check.count(runs, "runs")
+    runs = _USUAL_RUNS if runs is None else check.count(runs, "runs")
     running, sequence = read_running(read_options(run, ("memory_limit",)), seed, time_limit)
     kernel = choose_sets(model, scan)
     if targets is not None:

@@ -37,7 +37,7 @@ _LAST_ROUND_FACTOR, _LAST_ROUND_SWEEPS = 64, 1024
 _PILOT_DRAWS, _PILOT_SHARE = 8, 0.2
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(1996, 2017))
 # Seconds that a batch of draws should take, and the most draws in one.
-_BATCH_SECONDS, _MOST_DRAWS = 0.2, 4096
+_BATCH_SECONDS, _MAX_DRAWS = 0.2, 4096
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class ClusterRunner(Runner):
         return max(1, min(2**30, int(sweeps)))
 
     def batches(self, numbers: range, cores: int) -> Batches:
-        size = max(1, min(_MOST_DRAWS, int(_BATCH_SECONDS / self.draw_seconds), -(-len(numbers) // (4 * cores))))
+        size = max(1, min(_MAX_DRAWS, int(_BATCH_SECONDS / self.draw_seconds), -(-len(numbers) // (4 * cores))))
         return Batches(numbers, size)
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.int32]:

@@ -49,7 +49,7 @@ _MAX_STATES = 2**31
 _PILOT_SECONDS = 0.1
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(1996, 2018))
 # Clusters of targets that are held at once.
-_MOST_LABELS = 2**25
+_MAX_LABELS = 2**25
 # Draws that rounding touches with a larger probability are not called exact.
 _MAX_ERROR = 1e-3
 
@@ -283,7 +283,7 @@ def _draw_clusters(
     if not model._is_whole:
         raise ArgumentError("model", "one in memory for method='clusters'", model)
     runner = make_runner(model, positions, most_steps=math.inf if most is None else most)
-    room = max(1, _MOST_LABELS // len(positions))
+    room = max(1, _MAX_LABELS // len(positions))
     longest = 0
     for first in range(0, len(states), room):
         deadline.check()

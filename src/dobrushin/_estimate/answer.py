@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate import record
-from dobrushin._estimate.headline import MOST_ROWS, estimate_card, headline, noun, value_name, visible_numbers
+from dobrushin._estimate.headline import MAX_SHOWN_ROWS, estimate_card, headline, noun, value_name, visible_numbers
 from dobrushin._estimate.targets import Target, name_of, shown
 from dobrushin._exact.sums import LogPartition
 from dobrushin._models import Model
@@ -464,7 +464,7 @@ class Estimate:
         widths = [max(len(row[c]) for row in cells) for c in range(6)]
         table = ["  " + "  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in cells]
         if len(visible) < len(self):
-            table.insert(1 + MOST_ROWS // 2, f"  ... {len(self) - len(visible)} more rows ...")
+            table.insert(1 + MAX_SHOWN_ROWS // 2, f"  ... {len(self) - len(visible)} more rows ...")
         return "\n".join([self.headline, *table, f"  {self.footer}"])
 
     __repr__ = __str__

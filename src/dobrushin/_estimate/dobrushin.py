@@ -17,7 +17,7 @@ from dobrushin._kernels.variation import forward
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import influence_around, radius_around
-from dobrushin._optimize.shortest import FIRST_LOOK, MOST_STEPS, stagnates
+from dobrushin._optimize.shortest import FIRST_LOOK, MAX_SEARCH_STEPS, stagnates
 from dobrushin._sampling.kernel import Kernel, update_error
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
@@ -26,7 +26,7 @@ from dobrushin._shared.compile import in_pieces
 from dobrushin._variation import Variation, evaluate, touched_by
 
 # Plans with more updates than this are refused.
-_MOST_UPDATES = 1e19
+_MAX_UPDATES = 1e19
 # Seconds per step of a certificate, besides its native calls.
 _SECONDS_PER_STEP = 1e-7
 # Share of the planning time for the search of a scan: the rest is for the certificate.
@@ -69,7 +69,7 @@ class Dobrushin(StateChains):
         )
         bias = Bias(biases, biases, words, certificate)
         left = query.tolerance - bias.largest
-        if left <= 0 or len(scan) * cls.most_chains(query, left) > _MOST_UPDATES:
+        if left <= 0 or len(scan) * cls.most_chains(query, left) > _MAX_UPDATES:
             raise cls.refuse(_why_not(query))
         return bias
 
@@ -147,7 +147,7 @@ def _cheapest_greedy(query: Query) -> Scan | None:
         if len(order) < length or length / tolerance**2 >= least:
             break  # no variable is left to update, or no longer scan can be cheaper
         enough = length > FIRST_LOOK + 4 * len(query.objective.positions)
-        if best is None and (length >= MOST_STEPS or (enough and stagnates(search.norms))):
+        if best is None and (length >= MAX_SEARCH_STEPS or (enough and stagnates(search.norms))):
             return None
         length += max(1, length // 8)
     return None if best is None else query.complete(search.order(best))
@@ -189,7 +189,7 @@ def _cheapest_sweeps(query: Query) -> Scan | None:
     problem = touched_by(query.space.rows, sweep, query.space.initial, 0.0)
     b = problem.start_values()
     best, least, norms = None, math.inf, [math.inf]
-    while len(norms) / tolerance**2 < least and n * len(norms) <= MOST_STEPS:
+    while len(norms) / tolerance**2 < least and n * len(norms) <= MAX_SEARCH_STEPS:
         current_deadline().charge(n * _SECONDS_PER_STEP, f"sweep {len(norms)} over {n} variables")
         problem.advance(sweep, b)
         bounds = problem.at(b, query.objective.positions)
@@ -212,7 +212,7 @@ def _first_length(search: BackwardGreedy, query: Query) -> int | None:
     while not search.extend(goal, look):
         if search.steps < look:
             break
-        if look >= MOST_STEPS or stagnates(search.norms):
+        if look >= MAX_SEARCH_STEPS or stagnates(search.norms):
             return None
         look *= 2
     return max(1, search.steps)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from dobrushin._estimate.answer import Estimate
 
 # Largest number of rows shown; of longer answers the first and the last rows are shown.
-MOST_ROWS = 20
+MAX_SHOWN_ROWS = 20
 # Probabilities of two states that differ by no more than rounding.
-_TIE = 1e-12
+_TIED_PROBABILITY = 1e-12
 # Observed variables that a headline names.
 _MAX_OBSERVED = 3
 _YES = frozenset({"yes", "y", "true", "t", "1", "on", "present", "positive"})
@@ -100,7 +100,7 @@ def _single_row(answer: Estimate) -> int | None:
     if len(states) == 2 and isinstance(states[telling], str) and states[telling].lower() in _YES:
         return telling
     likeliest = int(answer.value.argmax())
-    return telling if answer.value[likeliest] - answer.value[telling] <= _TIE else likeliest
+    return telling if answer.value[likeliest] - answer.value[telling] <= _TIED_PROBABILITY else likeliest
 
 
 def _name(answer: Estimate, row: int, given: str) -> str:
@@ -151,7 +151,7 @@ def value_name(answer: Estimate) -> str:
 def visible_numbers(count: int) -> list[int]:
     """Return the numbers of the rows that are shown, of `count` rows."""
     rows = list(range(count))
-    return rows if count <= MOST_ROWS else rows[: MOST_ROWS // 2] + rows[-MOST_ROWS // 2 :]
+    return rows if count <= MAX_SHOWN_ROWS else rows[: MAX_SHOWN_ROWS // 2] + rows[-MAX_SHOWN_ROWS // 2 :]
 
 
 def given_words(evidence: Mapping[Any, Any]) -> str:
@@ -163,13 +163,13 @@ def given_words(evidence: Mapping[Any, Any]) -> str:
     'rain = yes, grass: wet 0.9 / dry 0.2'
     """
     parts = []
-    for label, state in islice(evidence.items(), MOST_ROWS):
+    for label, state in islice(evidence.items(), MAX_SHOWN_ROWS):
         if isinstance(state, Mapping):
             likelihoods = " / ".join(f"{printable(name)} {in_full(number)}" for name, number in state.items())
             parts.append(f"{printable(label)}: {likelihoods}")
         else:
             parts.append(f"{printable(label)} = {printable(state)}")
-    return ", ".join(parts) + (", ..." if len(evidence) > MOST_ROWS else "")
+    return ", ".join(parts) + (", ..." if len(evidence) > MAX_SHOWN_ROWS else "")
 
 
 def estimate_card(answer: Estimate, picture: str = "") -> str:
@@ -184,7 +184,7 @@ def estimate_card(answer: Estimate, picture: str = "") -> str:
         state = "" if answer.states[k] is None else printable(answer.states[k])
         rows.append([name_of(answer.targets[k]), state, bar, *numbers, bias])
     if len(visible) < len(answer):
-        rows.insert(MOST_ROWS // 2, [f"... {len(answer) - len(visible)} more rows ...", *[""] * 6])
+        rows.insert(MAX_SHOWN_ROWS // 2, [f"... {len(answer) - len(visible)} more rows ...", *[""] * 6])
     evidence = {} if answer.asked is None else answer.asked.evidence
     facts = [("given", given_words(evidence))] if evidence else []
     columns: tuple[str, ...] = ("target", "state", "interval", value_name(answer), "lower", "upper", "bias bound")

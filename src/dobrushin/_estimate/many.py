@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 # Queries that go to another process at a time, and for how long it may work on them: what it has not sent back is lost
 # with it.
-_MOST_AT_ONCE = 64
+_MAX_QUERIES_AT_ONCE = 64
 _PIECE_SECONDS = 2.0
 # Failed queries that are named.
 _NAMED = 3
@@ -316,7 +316,7 @@ class _Work:
         inside = shares_memory(pool)
         stopped = threading.Event() if inside else None
         whole = Within(cores(), stopped)
-        size = 1 if inside else _MOST_AT_ONCE
+        size = 1 if inside else _MAX_QUERIES_AT_ONCE
         while left := self.left():
             size = max(1, min(size, -(-len(left) // (4 * workers_of(pool)))))
             pieces = [left[lo : lo + size] for lo in range(0, len(left), size)]
@@ -337,7 +337,7 @@ class _Work:
                 return trouble
             count = len(self.answers) + len(self.errors) - before
             pace = (monotonic() - begin) * workers_of(pool) / max(1, count)
-            size = 1 if inside else int(min(_MOST_AT_ONCE, _PIECE_SECONDS / pace))
+            size = 1 if inside else int(min(_MAX_QUERIES_AT_ONCE, _PIECE_SECONDS / pace))
         return None
 
     def _keep(self, done: dict[int, Outcomes]) -> None:

@@ -34,11 +34,11 @@ from dobrushin.errors import BudgetError, CertificateError, Interrupted, WorkerE
 # Components of at most 2**_SMALL_BITS joint states always have a clique tree, and are answered together.
 _SMALL_BITS = 16
 # Largest product of variables and targets for which the relevant variables of each target are found.
-_MOST_PAIRS = 4_000_000
+_MAX_PAIRS = 4_000_000
 # A certain answer for the whole query, expected within this number of seconds, is preferred.
 _SOON_SECONDS = 0.5
 # Number of parts that may be simulated although they will miss the tolerance: each takes 30 s or more.
-_MOST_HARD = 1
+_MAX_HARD_PARTS = 1
 # Marks the random bits of parts after the first.
 _OWN = (1990, 4)
 
@@ -177,11 +177,11 @@ _BY_PARTS = "targets that depend on the same variables form a part, and each par
 
 
 def _plan_all(pieces: list[_Piece], budget: float | None) -> list[_Piece]:
-    """Choose a method for each part; after `_MOST_HARD` hard parts, only exact sums are tried for the others."""
+    """Choose a method for each part; after `_MAX_HARD_PARTS` hard parts, only exact sums are tried for the others."""
     planned: list[_Piece] = []
     hard = 0
     for piece in pieces:
-        name = "auto" if hard < _MOST_HARD else Exact.name
+        name = "auto" if hard < _MAX_HARD_PARTS else Exact.name
         try:
             method = choose(replace(piece.query, method=name, budget=budget))
         except (CertificateError, BudgetError) as refusal:
@@ -282,7 +282,7 @@ def _by_relevance(query: Query) -> list[NDArray[np.int64]] | None:
         width = 1 if isinstance(question, SingleMarginals) else size
         columns = [slice(first, first + width) for first in range(0, size, width)]
         units += [(k, places, question.positions[places]) for places in columns]
-    if n * len(units) > _MOST_PAIRS or all(form.sum_out(np.arange(n) == v)[1].all() for v in (0, n - 1)):
+    if n * len(units) > _MAX_PAIRS or all(form.sum_out(np.arange(n) == v)[1].all() for v in (0, n - 1)):
         return None
     matters = np.stack([find_relevant(form, positions)[1] for *_, positions in units])
     homes = [np.full(len(question.positions), -1, dtype=np.int64) for question in query.questions]

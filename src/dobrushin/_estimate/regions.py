@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dobrushin._estimate.query import Query
 from dobrushin._exact.engine import Law, RegionFactors, sum_region, surroundings
 from dobrushin._exact.order import Order, find_region_order
-from dobrushin._optimize.greedy import MOST_VARIABLES, Ball, Reach
+from dobrushin._optimize.greedy import MAX_BALL_VARIABLES, Ball, Reach
 from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import current_deadline
@@ -34,7 +34,7 @@ _FIRST_POWER = 1.8
 # The search ends if the logarithm of the bound falls more slowly than this with that of the influence left out.
 _LEAST_SLOPE = 0.02
 # Number of smaller regions tried to predict the bias of a region that is too expensive to sum.
-_MOST_HALVINGS = 3
+_MAX_HALVINGS = 3
 
 
 class WantedLaw(NamedTuple):
@@ -198,7 +198,7 @@ class Growth:
 
     def __init__(self, query: Query, wanted: WantedLaw, goal: float) -> None:
         self.query, self.wanted, self.goal = query, wanted, goal
-        self.limit = MOST_VARIABLES  # variables that a region may have
+        self.limit = MAX_BALL_VARIABLES  # variables that a region may have
         self.by_extremes = True
         self.history: list[tuple[float, float]] = []  # -log(influence left out), -log(bias) of each region
         self.best: TargetRegion | None = None  # the one with the smallest bias so far
@@ -235,7 +235,7 @@ class Growth:
             halvings += 1
             x = 0.5 * (x + (self.history[-1][0] if self.history else 0.0))
             smaller = self._region(x)
-            if smaller is None or smaller.size >= region.size or halvings > _MOST_HALVINGS:
+            if smaller is None or smaller.size >= region.size or halvings > _MAX_HALVINGS:
                 break
         x = self._predict()
         self.next = self.best if self.is_done else None if x is None else self._region(x)

@@ -32,7 +32,7 @@ from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError
 
 # Largest number of states drawn at a time, and largest number of bytes of states kept in the result.
-_MOST_STATES, _MOST_BYTES = 2**25, 2**27
+_MAX_STATES_AT_ONCE, _MAX_KEPT_BYTES = 2**25, 2**27
 _FIRST_BLOCK = 1024
 _STOPPED_BY = {KeyboardInterrupt: Shortfall.INTERRUPTED, TimeUp: Shortfall.TIME, Lost: Shortfall.EXECUTOR}
 
@@ -45,7 +45,7 @@ class Run(ABC):
 
     trials: float = math.inf  # outcomes that are counted
     wrong: float = 0.0  # bound on the probability that an outcome is wrong
-    most_states: int = _MOST_STATES  # drawn at a time, and kept
+    most_states: int = _MAX_STATES_AT_ONCE  # drawn at a time, and kept
 
     def __init__(
         self, method: Method, error: float, tallies: list[Any], sequence: np.random.SeedSequence, running: Running
@@ -205,7 +205,7 @@ class ChainRun(Run):
         query, aim = method.query, method.plan.monte_carlo
         super().__init__(method, query.error, method.make_tallies(aim), sequence, running)
         self.trials: int = method.counted_chains(aim)
-        self.most_states = min(_MOST_STATES, _MOST_BYTES // np.dtype(method.kernel.dtype).itemsize)
+        self.most_states = min(_MAX_STATES_AT_ONCE, _MAX_KEPT_BYTES // np.dtype(method.kernel.dtype).itemsize)
         self.blocks: list[Samples] = []
 
     def draw(self) -> None:

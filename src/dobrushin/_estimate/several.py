@@ -24,7 +24,7 @@ from dobrushin.errors import BudgetError, CertificateError
 
 # For how long queries are planned before their chains are drawn: then there is something to show; and the variables
 # that models which wait for it may have.
-_SECONDS_TOGETHER, _MOST_VARIABLES = 2.0, 2**20
+_SECONDS_TOGETHER, _MAX_VARIABLES_TOGETHER = 2.0, 2**20
 # Seconds of a query that is begun when no time is left.
 _NO_TIME = 1e-9
 
@@ -95,7 +95,7 @@ class _Wave:
         seconds, left = _SECONDS_TOGETHER, self.left()
         if left is not None:
             seconds = min(seconds, left)
-        return sum(self._models.values()) > _MOST_VARIABLES or monotonic() - self._begin > seconds
+        return sum(self._models.values()) > _MAX_VARIABLES_TOGETHER or monotonic() - self._begin > seconds
 
     def plan(self, k: int, query: Pair) -> Estimate | Exception | None:
         """Plan a query; return its answer at once unless its draws can wait for those of other queries."""

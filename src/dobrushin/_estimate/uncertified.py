@@ -13,7 +13,7 @@ from dobrushin._sampling.kernel import Kernel
 from dobrushin._scan import Scan
 
 # Number of sweeps, fewest sweeps, and the number of updates that limits the sweeps.
-_SWEEPS, _FEWEST_SWEEPS, _UPDATES = 1000, 10, 10**10
+_USUAL_SWEEPS, _FEWEST_SWEEPS, _MAX_UPDATES = 1000, 10, 10**10
 
 
 class Uncertified(StateChains):
@@ -28,8 +28,8 @@ class Uncertified(StateChains):
     @classmethod
     def find_scan(cls, query: Query) -> tuple[Scan, float | None]:
         n, chains = query.model.n_variables, cls.most_chains(query, query.tolerance)
-        allowed = _UPDATES if query.budget is None else query.budget
-        sweeps = min(_SWEEPS, max(_FEWEST_SWEEPS, int(allowed // (chains * n))))
+        allowed = _MAX_UPDATES if query.budget is None else query.budget
+        sweeps = min(_USUAL_SWEEPS, max(_FEWEST_SWEEPS, int(allowed // (chains * n))))
         if query.budget is not None and chains * n * sweeps > query.budget:
             sweeps = max(1, int(query.budget // (chains * n)))
         return Scan.systematic(n, sweeps * n), None

@@ -14,11 +14,11 @@ from dobrushin._shared.device import Function, cupy, launch
 
 _BLOCK = 256
 # More axes than a table in memory can have.
-_MOST_AXES = 64
+_MAX_AXES = 64
 # Products that one launch makes: about a tenth of a second.
 _PIECE = 2**33
-# A table of fewer than `_THREADS` entries is made in up to `_MOST_PARTS` parts, each of `_LEAST_TERMS` terms or more.
-_THREADS, _LEAST_TERMS, _MOST_PARTS = 2**18, 64, 2**15
+# A table of fewer than `_THREADS` entries is made in up to `_MAX_PARTS` parts, each of `_LEAST_TERMS` terms or more.
+_THREADS, _LEAST_TERMS, _MAX_PARTS = 2**18, 64, 2**15
 # Parts that a thread adds up.
 _FEW_PARTS = 256
 
@@ -68,7 +68,7 @@ class OnDevice(Plain):
         lengths = rows[:, 0].tolist()
         terms = math.prod(lengths[kept:])
         fixed = (self.store, cp.asarray(rows), np.int32(kept), np.int32(len(rows) - kept), cp.asarray(start))
-        parts = max(1, min(_THREADS // entries, terms // _LEAST_TERMS, _MOST_PARTS))
+        parts = max(1, min(_THREADS // entries, terms // _LEAST_TERMS, _MAX_PARTS))
         share = -(-terms // parts)
         parts = -(-terms // share)
         out = table if parts == 1 else cp.empty(parts * entries, dtype=np.float64)
@@ -110,5 +110,5 @@ def _add_parts(parts: Any, count: int, table: Any) -> None:
 
 
 def _launch(name: str, threads: int, arguments: tuple[Any, ...], rows: int = 1, count: int = 1) -> None:
-    options = (f"-DCOUNT={count}", f"-DMOST_AXES={_MOST_AXES}")
+    options = (f"-DCOUNT={count}", f"-DMOST_AXES={_MAX_AXES}")
     launch(Function(__package__, ("contraction.cu",), name, options), threads, _BLOCK, arguments, rows)

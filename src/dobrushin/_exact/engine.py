@@ -42,7 +42,7 @@ from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin.errors import BudgetError
 
 # Time of a step by itself, and for each combination of states.
-_SECONDS_PER_STEP, _SECONDS_PER_ENTRY = 5e-5, 1.2e-9
+_SECONDS_PER_TABLE, _SECONDS_PER_ENTRY = 5e-5, 1.2e-9
 # Seconds on the GPU, measured by benchmarks/gpu_sums.py, and the entries from which on it is used.
 _SECONDS_PER_LAUNCH, _SECONDS_PER_PRODUCT, _ENTRIES_FOR_DEVICE = 4e-4, 6e-11, 2**28
 # Programs whose factors have at most this number of variables in all are kept.
@@ -88,7 +88,7 @@ class SumPlan:
 
     @property
     def seconds(self) -> float:
-        return len(self.program.made) * _SECONDS_PER_STEP + self.entries * _SECONDS_PER_ENTRY
+        return len(self.program.made) * _SECONDS_PER_TABLE + self.entries * _SECONDS_PER_ENTRY
 
     def seconds_on(self, backend: str) -> float:
         """Estimate the seconds on the backend that will be used."""

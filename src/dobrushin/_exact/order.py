@@ -21,7 +21,7 @@ from dobrushin._shared.compile import code_for
 from dobrushin.errors import BudgetError
 
 # Graphs with at most this number of variables are held in bits; for larger ones only one min-fill order is tried.
-_MOST_BITS = 2**14
+_MAX_BITSET_VARIABLES = 2**14
 # Greedy runs may take this share of the entries to be summed as work, in at most `_SEARCH_ROUNDS` rounds. A unit of
 # work and an entry take about the same time, a few nanoseconds; starting a run takes as long as `_RUN_UNITS` units.
 _SEARCH_SHARE, _RUN_UNITS, _SEARCH_ROUNDS = 0.1, 2.0**12, 8
@@ -36,7 +36,7 @@ _SEEDS_OF_REGION, _SHARE_OF_REGION = 16, 0.05
 # A run of so little work may be interpreted; to look for the next variable takes so many operations for each.
 _LITTLE_OPERATIONS, _OPERATIONS_PER_LOOK = 2**13, 8
 # Orders with more entries are refused: they would take hours.
-MOST_ENTRIES = 2.0**40
+MAX_SUMMED_ENTRIES = 2.0**40
 # Variables in the piece on which min-fill is tried first when a large model has more than twice as many.
 _PIECE_VARIABLES = 2**12
 # An order with at most this number of entries per variable is summed sooner than a better one is found.
@@ -54,7 +54,9 @@ class Order(NamedTuple):
     bits: float = math.inf  # of the largest, where it is known
 
 
-def find_order(adjacency: tuple[Array, Array], sizes: Ints, working: Working, most: float = MOST_ENTRIES) -> Order:
+def find_order(
+    adjacency: tuple[Array, Array], sizes: Ints, working: Working, most: float = MAX_SUMMED_ENTRIES
+) -> Order:
     """Return the best order of many; raise `BudgetError` if none has at most `most` entries.
 
     One order sweeps through the model from end to end (reverse Cuthill-McKee: best on grids). The others take the
@@ -67,7 +69,7 @@ def find_order(adjacency: tuple[Array, Array], sizes: Ints, working: Working, mo
     n = len(sizes)
     graph = sparse.csr_matrix((np.ones(len(indices), dtype=np.int8), indices, start), shape=(n, n))
     sweep = csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64)
-    if n > _MOST_BITS:
+    if n > _MAX_BITSET_VARIABLES:
         return _order_of_large(graph, sizes.tolist(), sweep.tolist(), most)
     rank = np.empty(n, dtype=np.int64)
     rank[sweep] = np.arange(n)

@@ -31,7 +31,7 @@ _WASTEFUL_SHARE = 0.25
 # Share of the tolerance for the errors of updates: before sampling it is not known which kernel will draw.
 _UPDATE_ERROR_SHARE = 1e-6
 # Steps of a scan for each variable: of one that is chosen, at most, and of sweeps and random scans.
-_MAX_SWEEPS, _SWEEPS = 1000, 10
+_MAX_SWEEPS, _USUAL_SWEEPS = 1000, 10
 # With more variables, making a scan a few percent shorter takes longer than running it.
 _POLISHED_VARIABLES = 100
 # Multiplications that the certificate of a random scan may take: about a second.
@@ -116,7 +116,7 @@ class GibbsAscent(Ascent):
         self.scan: Scan | None = None
         if gibbs.scan != "dogs":
             make = Scan.systematic if gibbs.scan == "systematic" else Scan.uniform
-            self.scan = make(structure.n, steps or _SWEEPS * structure.n)
+            self.scan = make(structure.n, steps or _USUAL_SWEEPS * structure.n)
         self._objective = Objective(structure.used, np.ones(len(structure.used)), True)
         weights = structure.weights()
         self._weights = {structure.labels[i]: float(weights[i]) for i in structure.used.tolist()}

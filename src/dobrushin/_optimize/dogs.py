@@ -25,7 +25,7 @@ from dobrushin.typing import Guide, Iterations, Keep, ScanLike, Targets, Weights
 
 # Iterations of iterated DoGS end when the variation falls by less than this share.
 _CONVERGED = 1e-6
-_MOST_ROUNDS = 1000
+_MAX_ROUNDS = 1000
 _WHAT = "choosing a scan"
 
 
@@ -88,7 +88,7 @@ def optimize_scan(
     current = as_scan(scan, source)
     objective = read_objective(source, targets, weights)
     goal = -np.inf if tolerance is None else check.positive(tolerance, "tolerance")
-    most = _MOST_ROUNDS if iterations == "converged" else check.count(iterations, "iterations")
+    most = _MAX_ROUNDS if iterations == "converged" else check.count(iterations, "iterations")
     if not check.is_text(keep, "best", "last"):
         raise ArgumentError("keep", "'best' or 'last'", keep)
     d = np.zeros(source.n_variables)

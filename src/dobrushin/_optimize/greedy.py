@@ -290,9 +290,9 @@ def enlarge(array: Array, room: int) -> Array:
 
 
 # Paths whose products differ by less than this tell nothing apart: rounding alone can do it.
-_TIE = 1e-9
+_TIED_SHARE = 1e-9
 # Larger regions are not made.
-MOST_VARIABLES = 20_000
+MAX_BALL_VARIABLES = 20_000
 
 
 class Ball(NamedTuple):
@@ -316,7 +316,7 @@ class Reach(BackwardGreedy):
         super().__init__(influence, Objective(np.sort(targets), np.ones(len(targets)), True), ahead=True)
         self._strength = np.zeros(64)
 
-    def grow(self, size: int, strength: float = math.inf, most: int = MOST_VARIABLES) -> int:
+    def grow(self, size: int, strength: float = math.inf, most: int = MAX_BALL_VARIABLES) -> int:
         """Extend the ball to `size` variables, all of at least `strength`, and those as strong as the last one.
 
         Returns the number of variables: fewer than `size` if no others have an influence, and never more than `most`.
@@ -325,7 +325,7 @@ class Reach(BackwardGreedy):
             self._take(size, strength, most)
         known = self._strength[: self.steps]
         size = max(1, min(size, self.steps), int(np.searchsorted(-known, -strength, side="right")))
-        last = known[size - 1] * (1.0 - _TIE)
+        last = known[size - 1] * (1.0 - _TIED_SHARE)
         return min(most, size + int(np.searchsorted(-known[size:], -last, side="left")))
 
     def strength(self, size: int) -> float:

@@ -24,7 +24,7 @@ from dobrushin.errors import ArgumentError, ToleranceError
 from dobrushin.typing import Criterion, Guide, Targets, Weights
 
 # Without max_steps the search ends here, or earlier when doubling the length no longer helps.
-MOST_STEPS = 10**8
+MAX_SEARCH_STEPS = 10**8
 FIRST_LOOK = 1000
 
 
@@ -102,7 +102,7 @@ def shortest_scan(
         check.choice(guide, get_args(Guide), "guide")
     check.choice(criterion, get_args(Criterion), "criterion")
     polish = check.count(polish, "polish", 0)
-    limit = MOST_STEPS if max_steps is None else check.count(max_steps, "max_steps")
+    limit = MAX_SEARCH_STEPS if max_steps is None else check.count(max_steps, "max_steps")
     search = _ShortestSearch(source, objective, criterion, tolerance, limit)
     result = search.reach_sum() if criterion == "sum" else search.reach_max()
     if result is not None:

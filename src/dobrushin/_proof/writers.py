@@ -19,7 +19,7 @@ from dobrushin.errors import ArgumentError
 # The kernels that the checker knows.
 REPLAYABLE = ("bits", "counts", "table", "field", "dense", "potts", "conditional", "factors")
 # Largest number of counts that a file holds for one part, but for those of a single block.
-_MOST_COUNTS = 2**16
+_MAX_COUNTS = 2**16
 # States are counted one by one where a variable has at most this many.
 _FEW_STATES = 8
 # Rows with fewer columns are too short for vector lanes.
@@ -129,7 +129,7 @@ def _outcomes(
         counts = draft.arrays.add("counts", np.concatenate(totals)[None])
     elif counted:
         known = np.asarray(digits)
-        while -(-trials // block) * rows > _MOST_COUNTS:
+        while -(-trials // block) * rows > _MAX_COUNTS:
             block *= 2
         parts = []
         for question in counted:

@@ -31,7 +31,7 @@ _BATCH_SECONDS = 0.1
 # Words of 16 bits that hold the logarithm of a weight.
 _WORDS = 4
 # Tries of one run of exact draws.
-_MOST_TRIES = 2**20
+_MAX_TRIES = 2**20
 # One step, which makes a whole try.
 _ONE_STEP = Scan(np.zeros(1, dtype=np.int64))
 
@@ -242,7 +242,7 @@ def draw_exactly(
     found, tries, trouble = 0, 0, None
     while found < draws and trouble is None:
         missing = (draws - found) * max(1.0, tries / (found + 1)) + 1.0
-        numbers = range(tries, tries + min(_MOST_TRIES, max(draws, int(1.2 * missing))))
+        numbers = range(tries, tries + min(_MAX_TRIES, max(draws, int(1.2 * missing))))
         block = draw_weighted(runner, numbers, sequence, running)
         kept.append(block.states)
         found, tries, trouble = found + len(block.states), tries + block.tries, block.trouble

@@ -21,7 +21,7 @@ from dobrushin._shared.environment import require
 # One thread compiles, the others wait for it.
 _LOCK = threading.Lock()
 # Blocks in the third dimension of a grid, and blocks of a launch that may be there in vain.
-_MOST_SETS, _MOST_BLOCKS = 65535, 2**22
+_MAX_SETS, _MAX_BLOCKS = 65535, 2**22
 
 
 def cupy() -> Any:
@@ -146,13 +146,13 @@ def _grid(launches: list[_Launch], block: int) -> tuple[int, int, int]:
 def _alike(launches: list[_Launch], block: int) -> Iterator[list[_Launch]]:
     """All launches at once; those of one order of size, where small ones beside large ones would be mostly empty."""
     groups: dict[Any, list[_Launch]] = {0: launches}
-    if math.prod(_grid(launches, block)) > _MOST_BLOCKS:
+    if math.prod(_grid(launches, block)) > _MAX_BLOCKS:
         groups = {}
         for one in launches:
             groups.setdefault((one.threads.bit_length() // 3, one.rows.bit_length() // 3), []).append(one)
     for group in groups.values():
-        for lo in range(0, len(group), _MOST_SETS):
-            yield group[lo : lo + _MOST_SETS]
+        for lo in range(0, len(group), _MAX_SETS):
+            yield group[lo : lo + _MAX_SETS]
 
 
 def _slot(argument: Any) -> int:

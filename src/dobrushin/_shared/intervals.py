@@ -23,7 +23,7 @@ _OUTWARDS = 1e-11
 # An inverse that does not bring the error level back to this relative precision is not believed.
 _BELIEVED = 1e-6
 # No half-width needs more trials than this to be told from 0.
-_MOST_TRIALS = 2**52
+_MAX_TRIALS = 2**52
 # Shares of the error probability: for the number of trials that was planned, and for stopping at any time before.
 PLANNED, ANYTIME = 0.99, 0.01
 # Of the error of a mean: for stopping when it is narrow, and for the largest number of values that may be drawn.
@@ -119,7 +119,7 @@ def trials_needed(half_width: float, error: float) -> int:
     high = 2
     while not fits(high):
         high *= 2
-        if high > _MOST_TRIALS:
+        if high > _MAX_TRIALS:
             raise _out_of_reach(half_width, error)
     low = high // 2
     while high - low > 1:
@@ -198,7 +198,7 @@ def values_needed(aim: float, error: float) -> int:
 
     `BudgetError` where no number is large enough.
     """
-    if not aim > 2.0 * _OUTWARDS or math.log(2.0 / error) > 2.0 * (aim - _OUTWARDS) ** 2 * _MOST_TRIALS:
+    if not aim > 2.0 * _OUTWARDS or math.log(2.0 / error) > 2.0 * (aim - _OUTWARDS) ** 2 * _MAX_TRIALS:
         raise _out_of_reach(aim, error)
     values = max(1, math.floor(math.log(2.0 / error) / (2.0 * (aim - _OUTWARDS) ** 2)))
     while hoeffding(values, error) > aim:
@@ -210,4 +210,4 @@ def _out_of_reach(half_width: float, error: float) -> BudgetError:
     squared = 2.0 * half_width * half_width
     needed = math.log(2.0 / error) / squared if squared else math.inf
     what, remedy = f"An interval of half-width {half_width:.3g}", "Ask for a larger tolerance."
-    return BudgetError(what, needed, _MOST_TRIALS, "outcomes", remedy)
+    return BudgetError(what, needed, _MAX_TRIALS, "outcomes", remedy)

@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 # Sweeps in which the nodes of a level are put near their parents and children.
-_SWEEPS = 8
+_ORDERING_SWEEPS = 8
 
 
 def layered(n: int, arrows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -31,7 +31,7 @@ def layered(n: int, arrows: NDArray[np.int64]) -> NDArray[np.float64]:
     x = np.zeros(n)
     for depth in range(int(level.max(initial=0)) + 1):
         x[level == depth] = _side_by_side(int((level == depth).sum()))
-    for _ in range(_SWEEPS):
+    for _ in range(_ORDERING_SWEEPS):
         wish = np.array([x[_linked(arrows, i)].mean() if len(_linked(arrows, i)) else x[i] for i in range(n)])
         for depth in range(int(level.max(initial=0)) + 1):
             members = np.flatnonzero(level == depth)

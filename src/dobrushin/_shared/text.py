@@ -151,7 +151,7 @@ def exact_text(value: float, lower: float, upper: float) -> str:
 
 
 # Names that are compared with one that is unknown: comparing takes some microseconds for each.
-_MOST_COMPARED = 20_000
+_MAX_COMPARED = 20_000
 
 
 def nearest(name: object, known: Iterable[Any], most: int = 3) -> list[Any]:
@@ -165,7 +165,7 @@ def nearest(name: object, known: Iterable[Any], most: int = 3) -> list[Any]:
     text = name if isinstance(name, str) else None
     if text is None or not text:
         return []
-    by_text = {str(other).lower(): other for other in islice(known, _MOST_COMPARED)}
+    by_text = {str(other).lower(): other for other in islice(known, _MAX_COMPARED)}
     return [by_text[close] for close in get_close_matches(text.lower(), by_text, most, 0.6)]
 
 

@@ -38,7 +38,7 @@ from dobrushin.typing import InfluenceMethod
 __all__ = ["app", "estimate", "reproduce"]
 app = opt.app
 # Length of the scans that optimize compares, if none is given.
-_SWEEPS = 20
+_USUAL_SWEEPS = 20
 
 
 @opt.verb("verify answer.proof model.uai")
@@ -235,7 +235,7 @@ def optimize(
         results = {"best": {"shortest": db.shortest_scan(given, targets, tolerance=tolerance, max_steps=steps)}}
     else:
         methods: tuple[InfluenceMethod, ...] = ("paper", "best") if given._is_discrete else ("best",)
-        length = _SWEEPS * given.n_variables if steps is None else steps
+        length = _USUAL_SWEEPS * given.n_variables if steps is None else steps
         results = {method: _make_scans(given, method, length, targets) for method in methods}
     best = min(results["best"].values(), key=lambda result: result.variation.value)
     scans = [

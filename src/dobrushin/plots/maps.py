@@ -26,7 +26,7 @@ _SIDE = 400
 # Colours are logarithmic where the counts are this far apart.
 _WIDE = 30
 # Targets in panels with more cells along a side get circles, unless there are too many.
-_TINY, _MAX_CIRCLES = 60, 30
+_CIRCLED_CELLS, _MAX_CIRCLES = 60, 30
 
 
 @public(name="plots.scan_map")
@@ -202,7 +202,7 @@ def _draw_grid(
             axis.set_major_locator(
                 ticker.MaxNLocator(nbins=bins, integer=True) if side > 1 else ticker.FixedLocator([])
             )
-        _outline(panel, is_target, colours, tiny=max(high, wide) > _TINY)
+        _outline(panel, is_target, colours, tiny=max(high, wide) > _CIRCLED_CELLS)
     return axes, image, parts, f",\nmeans of blocks of {k} × {k}" if k > 1 else ""
 
 

@@ -20,8 +20,8 @@ from dobrushin._shared.layout import layered, spread
 from dobrushin._shared.text import printable
 
 # Larger graphs are not drawn, and of more states the first ones are.
-_MOST_NODES, _MOST_STATES = 24, 6
-_WIDTH, _ROW, _GAP = 168.0, 17.0, 26.0
+_MAX_NODES, _MAX_SHOWN_STATES = 24, 6
+_WIDTH, _ROW, _GAP_PIXELS = 168.0, 17.0, 26.0
 # Of a row: where the bar begins and ends.
 _BAR = (62.0, 118.0)
 
@@ -50,7 +50,7 @@ def network_picture(estimate: Estimate, model: Model | None = None) -> str:
     model = asked.model if model is None and asked is not None else model
     if asked is None or model is None or not model._is_whole or not model._is_discrete:
         return ""
-    if model.n_variables > _MOST_NODES or all(isinstance(target, Target) for target in estimate.targets):
+    if model.n_variables > _MAX_NODES or all(isinstance(target, Target) for target in estimate.targets):
         return ""
     arrows, is_directed = links(model)
     boxes = [_box(estimate, label, asked.evidence) for label in model.labels]
@@ -64,17 +64,17 @@ def _box(estimate: Estimate, label: Hashable, evidence: dict[Hashable, Any]) -> 
         for k, target in enumerate(estimate.targets)
         if not isinstance(target, Target) and target == label
     ]
-    note = f"{len(rows) - _MOST_STATES} more states" if len(rows) > _MOST_STATES else ""
+    note = f"{len(rows) - _MAX_SHOWN_STATES} more states" if len(rows) > _MAX_SHOWN_STATES else ""
     if label in evidence:
         state = evidence[label]
         note = "soft evidence" if isinstance(state, dict) else f"observed: {printable(state)}"
-    return Box(printable(label), rows[:_MOST_STATES], note, 0.0, 0.0)
+    return Box(printable(label), rows[:_MAX_SHOWN_STATES], note, 0.0, 0.0)
 
 
 def _place(boxes: list[Box], places: NDArray[np.float64]) -> list[Box]:
     """Middles of boxes that do not overlap, as far apart as the places say."""
     heights = np.array([box.height for box in boxes])
-    least = np.array([_WIDTH, float(heights.max())]) + _GAP
+    least = np.array([_WIDTH, float(heights.max())]) + _GAP_PIXELS
     places = places - places.min(axis=0)
     scale = 0.5
     while _overlap(places * scale * least, heights) and scale < 20.0:
@@ -85,7 +85,7 @@ def _place(boxes: list[Box], places: NDArray[np.float64]) -> list[Box]:
 
 def _overlap(places: NDArray[np.float64], heights: NDArray[np.float64]) -> bool:
     dx, dy = (np.abs(places[:, None, axis] - places[None, :, axis]) for axis in (0, 1))
-    near = (dx < _WIDTH + _GAP / 2) & (dy < (heights[:, None] + heights) / 2 + _GAP / 2)
+    near = (dx < _WIDTH + _GAP_PIXELS / 2) & (dy < (heights[:, None] + heights) / 2 + _GAP_PIXELS / 2)
     np.fill_diagonal(near, val=False)
     return bool(near.any())
 

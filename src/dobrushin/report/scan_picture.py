@@ -17,16 +17,16 @@ from dobrushin._scan import Scan
 from dobrushin.errors import ArgumentError
 
 # Moments of the slider, updates that are shown, cells across and down, and the size of the picture of distances.
-_FRAMES, _POINTS, _CELLS = 2000, 150_000, 180
+_FRAMES, _MAX_POINTS, _PICTURE_CELLS = 2000, 150_000, 180
 _BANDS, _MOMENTS = 48, 240
 # More empty rows or columns than this are left out of the map.
-_GAP = 8
+_GAP_PIXELS = 8
 
 
 def picture(scan: Scan, around: Surroundings | None, shape: tuple[int, int] | None) -> dict[str, Any]:
     """Everything that the moving picture needs."""
     steps = len(scan)
-    points = min(steps, _POINTS)
+    points = min(steps, _MAX_POINTS)
     generator = np.random.default_rng(0)
     positions = positions_at(scan, _moments(steps, points, generator), generator)
     n = scan._size if around is None else len(around.sites)
@@ -110,7 +110,7 @@ def _cells(places: NDArray[np.int64], around: Surroundings, grid: Grid) -> dict[
         column, seen_column = (column + shifts[1]) % grid.columns, (seen_column + shifts[1]) % grid.columns
     used = np.union1d(np.unique(places), around.targets)
     rows, columns = _strip(row[used], grid.rows), _strip(column[used], grid.columns)
-    size = -(-max(len(rows), len(columns)) // _CELLS)
+    size = -(-max(len(rows), len(columns)) // _PICTURE_CELLS)
     width = -(-len(columns) // size)
 
     def cell(r: NDArray[np.int64], c: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -135,7 +135,7 @@ def _cells(places: NDArray[np.int64], around: Surroundings, grid: Grid) -> dict[
 def _strip(lines: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     """The rows (or columns) that are used, those beside them, and gaps too small to cut out."""
     used = np.unique(np.concatenate([np.maximum(lines - 1, 0), lines, np.minimum(lines + 1, n - 1)]))
-    gaps = np.flatnonzero((np.diff(used) > 1) & (np.diff(used) <= _GAP))
+    gaps = np.flatnonzero((np.diff(used) > 1) & (np.diff(used) <= _GAP_PIXELS))
     return np.union1d(used, np.concatenate([used, *(np.arange(used[k], used[k + 1]) for k in gaps)]))
 
 

@@ -20,7 +20,7 @@ from dobrushin._shared.call import public
 ITERATIONS = 100
 # Added to the count of each word in each class, so that a word that training never showed there is not impossible.
 SMOOTHING = 0.1
-_TINY = 1e-300
+_LEAST_PROBABILITY = 1e-300
 # EM ends when an iteration adds less than this, for each patch.
 _ENOUGH = 1e-5
 # Fold-in ends when no proportion moves by more.
@@ -81,7 +81,7 @@ class Aspects:
 
     def unaries(self, words: NDArray[np.int32]) -> NDArray[np.float64]:
         """Return log theta[k, a] + sum_m log beta_m[a, word_m] of a new image, shape (patches, classes)."""
-        return np.log(np.maximum(self.proportions(words), _TINY)) + self.log_likelihoods(words)
+        return np.log(np.maximum(self.proportions(words), _LEAST_PROBABILITY)) + self.log_likelihoods(words)
 
 
 @public(name="vision.fit_aspects")
@@ -146,7 +146,7 @@ def fit_aspects(
         ]
         log_beta = tuple(np.log(table / table.sum(axis=0)) for table in beta)
         # E-step, with the largest exponent of each patch taken out
-        joint = np.log(np.maximum(theta, _TINY)).ravel()[in_theta]
+        joint = np.log(np.maximum(theta, _LEAST_PROBABILITY)).ravel()[in_theta]
         for table, cells in zip(log_beta, in_beta, strict=True):
             joint += table.ravel()[cells]
         top = np.maximum.reduceat(joint, begin)

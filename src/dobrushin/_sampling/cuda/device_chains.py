@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._sampling.cuda.device_kernel import BLOCK, MOST_ROWS, CountingKernel, DeviceKernel, Route
+from dobrushin._sampling.cuda.device_kernel import BLOCK, MAX_GRID_ROWS, CountingKernel, DeviceKernel, Route
 from dobrushin._shared.device import Function, cupy, launch
 
 # Bits of thresholds that all chains look at: see bits.cu.
@@ -130,10 +130,10 @@ class DeviceLabels(CountingKernel):
 
     def _tally(self, x: Any, rows: NDArray[np.int64], chains: int, width: int) -> Any:
         found = cupy().zeros((len(rows), width), dtype=np.uint64)
-        for lo in range(0, len(rows), MOST_ROWS):
-            some = cupy().asarray(rows[lo : lo + MOST_ROWS])
+        for lo in range(0, len(rows), MAX_GRID_ROWS):
+            some = cupy().asarray(rows[lo : lo + MAX_GRID_ROWS])
             size = (np.uint32(len(some)), np.uint32(x.shape[1]), np.int32(width))
-            arguments = (x, some, *size, found[lo : lo + MOST_ROWS])
+            arguments = (x, some, *size, found[lo : lo + MAX_GRID_ROWS])
             launch(self._compiled("count_labels"), min(chains, 2**16), 256, arguments, len(some))
         return found
 

@@ -21,13 +21,13 @@ from dobrushin._shared.device import Function, cupy, free_memory, launch
 # Threads of a block: see bits.cu.
 BLOCK = 128
 # Share of the free memory that the states of a batch may take: another batch may be on its way.
-SHARE = 0.4
+MEMORY_SHARE = 0.4
 # Steps of one launch at most, so that none lasts longer than a display's watchdog allows.
-MOST_STEPS = 2**17
+MAX_LAUNCH_STEPS = 2**17
 # Chains that draw their steps by themselves look at other variables each. This number of chains stays in the cache.
-MOST_TOGETHER = 2**16
+MAX_RUNS_TOGETHER = 2**16
 # Blocks in the second dimension of a grid.
-MOST_ROWS = 65535
+MAX_GRID_ROWS = 65535
 
 
 class Route(NamedTuple):
@@ -100,7 +100,7 @@ class DeviceKernel(Runner):
     @property
     def most_together(self) -> int:
         """Columns that go through steps of their own at a time."""
-        return MOST_TOGETHER
+        return MAX_RUNS_TOGETHER
 
     @abstractmethod
     def _compiled(self, name: str) -> Function:
@@ -146,14 +146,14 @@ class DeviceKernel(Runner):
         """Return chains that are run together: batches of one size that fit the memory there is."""
         del cores
         bytes_of_column = self.rows * np.dtype(self.width).itemsize + 16
-        fit = max(1, int(SHARE * free_memory() / bytes_of_column)) * self.lanes
+        fit = max(1, int(MEMORY_SHARE * free_memory() / bytes_of_column)) * self.lanes
         count = -(-len(numbers) // min(self.batch, fit))
         size = -(-len(numbers) // count // 64) * 64
         return Batches(numbers, size)
 
     def look(self, chains: int) -> int:
         """Return the steps of some chains between looks at whether to stop: some tenths of a second at most."""
-        return max(1, min(MOST_STEPS, self.chunk // chains))
+        return max(1, min(MAX_LAUNCH_STEPS, self.chunk // chains))
 
     def start(self, master: NDArray[np.uint64], chains: range) -> Any:
         columns = self._columns(chains)
@@ -185,8 +185,8 @@ class DeviceKernel(Runner):
 
         def advance(some: Any, which: range) -> None:
             keys = self._keys(work.master, which)
-            for lo in range(work.lo, work.hi, MOST_STEPS):
-                done, steps = lo - work.lo, min(MOST_STEPS, work.hi - lo)
+            for lo in range(work.lo, work.hi, MAX_LAUNCH_STEPS):
+                done, steps = lo - work.lo, min(MAX_LAUNCH_STEPS, work.hi - lo)
                 self._update(some, route.after(done), work.step + done, steps, keys)
             cupy().cuda.get_current_stream().synchronize()
 
@@ -228,8 +228,8 @@ class DeviceKernel(Runner):
         def part(lo: int, hi: int) -> None:
             self._read(x.array, cupy().asarray(rows[lo:hi]), chains).get(out=out[lo:hi])
 
-        for lo in range(0, len(rows), MOST_ROWS):
-            hi = min(lo + MOST_ROWS, len(rows))
+        for lo in range(0, len(rows), MAX_GRID_ROWS):
+            hi = min(lo + MAX_GRID_ROWS, len(rows))
             _in_parts(hi - lo, lambda a, b, lo=lo: part(lo + a, lo + b))  # type: ignore[misc]
         return out
 

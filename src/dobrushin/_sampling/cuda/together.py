@@ -13,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._sampling.batches import Job, Outcome, Progress
-from dobrushin._sampling.cuda.device_kernel import MOST_ROWS, MOST_STEPS, SHARE, CountingKernel, DeviceKernel
+from dobrushin._sampling.cuda.device_kernel import (
+    MAX_GRID_ROWS,
+    MAX_LAUNCH_STEPS,
+    MEMORY_SHARE,
+    CountingKernel,
+    DeviceKernel,
+)
 from dobrushin._sampling.kernel import Batches, Work
 from dobrushin._shared.device import cupy, free_memory, one_launch
 from dobrushin._shared.environment import log
@@ -46,15 +52,15 @@ def can_join(wanted: Chains) -> bool:
         return False
     if job.states == job.counts or job.start is not None or job.guard is not None or len(job.stops) > 1:
         return False
-    if len(job.rows) > MOST_ROWS:
+    if len(job.rows) > MAX_GRID_ROWS:
         return False
-    return len(scan) <= MOST_STEPS and _updates(wanted) <= runner.chunk and len(runner.batches(count, 1)) == 1
+    return len(scan) <= MAX_LAUNCH_STEPS and _updates(wanted) <= runner.chunk and len(runner.batches(count, 1)) == 1
 
 
 def draw_together(wanted: Sequence[Chains]) -> list[Outcome]:
     """Draw all chains of runs that can join, as many runs at a time as there is memory for."""
     outcomes: list[Outcome] = []
-    most = SHARE * free_memory()
+    most = MEMORY_SHARE * free_memory()
     while len(outcomes) < len(wanted):
         left = wanted[len(outcomes) :]
         size = np.cumsum([_bytes(one) for one in left])
