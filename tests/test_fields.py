@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import dobrushin as db
 from dobrushin._fields import solve, terms
 from dobrushin._fields.anchor import _is_supersolution, space_of
-from dobrushin._fields.certificate import float_drift, proxy
+from dobrushin._fields.certificate import ChainBounds
 from dobrushin._fields.intervals import SHARES, Clip, most_drifted, ranks
 from dobrushin._kernels import field_draws
 from dobrushin._kernels.generator import streams
@@ -66,7 +66,9 @@ def check_case(rng, field, shrink=None):
     if 0.5 * np.abs(law - grid.law).sum() > bound.tv_bound * shrink.get("joint", 1.0) + CLOSE:
         faults.append("joint")
     weights = rng.random(n) * (rng.random(n) < 0.7) + 1e-3
-    sigma2 = proxy(space, order, Objective(np.arange(n), weights, False)) * shrink.get("tail", 1.0)
+    sigma2 = ChainBounds(anchor, db.Scan(order)).proxy(Objective(np.arange(n), weights, False)) * shrink.get(
+        "tail", 1.0
+    )
     values = sum(w * p.reshape([-1 if k == i else 1 for k in range(n)]) for i, (w, p) in enumerate(zip(weights, grid.points, strict=True)))  # fmt: skip  # noqa: E501
     centred = values - float((values * law).sum())
     for t in (-3.0, -1.0, -0.3, 0.3, 1.0, 3.0):
@@ -434,7 +436,7 @@ def test_narrow_intervals_of_many_means_have_a_plan():
     """So many chains that some may have drifted: once, no chain was allowed to."""
     field = db.GaussianField.car(nx.grid_2d_graph(4, 4), rho=0.9, precision=2.0, lower=-3.0).poisson(np.arange(16) % 5)
     plan = db.plan(field, "all", tolerance=0.003)
-    drift = float_drift(space_of(field).anchor, plan.scan, Objective(np.arange(16), np.ones(16), False))
+    drift = ChainBounds(space_of(field).anchor, plan.scan).drift
     assert plan.chains * drift.chance > 0.01 / 16 * 1e-3
     assert plan.chains < 10**7
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -196,61 +197,70 @@ def never_updated(scan: Scan, n: int) -> NDArray[np.float64]:
     return np.minimum(missed, 1.0)
 
 
-def proxy(space: FieldSpace, order: NDArray[np.int64], objective: Objective) -> float:
-    """sigma^2: f(X_T) is sub-Gaussian with this proxy after the scan `order` from a fixed start, rounded up.
-
-    Going backwards through the scan, the weights v of its variable are taken away, v^2 g is added up, and v C_ij is put
-    on the others (theory page, "Intervals for fields").
-    """
-    form = space.form
-    problem: Problem = touched_by(space.known, Scan(order), 1.0, 0.0)
-    part = problem.numbering
-    g = np.minimum(1.0 / form.curvature, 0.25 * form.width**2)
-    g = np.where(form.is_finite, 0.25 * form.width**2, g)[part.positions] * (1.0 + 8 * UNIT)
-    v, total = np.zeros(part.size), np.zeros(1)
-    known = part.holds(objective.positions)
-    v[part.own(objective.positions[known])] = objective.weights[known]
-    own = frozen(part.own(order))
-    in_pieces(spread, len(own), own, problem.start, problem.columns, problem.values, frozen(g), v, total)
-    width = int(np.diff(problem.start).max(initial=0))
-    # Weights and their squares: each carries at most (width + 1) roundings a step, twice.
-    return float(total[0]) * inflation(2 * (width + 2) * len(own) + len(own) + 8) + 2.0**-1000
-
-
 class Drift(NamedTuple):
-    """How far a chain as it is drawn can be from one with exact draws, and the chance that it is farther.
-
-    `distance` is that of f, `each` that of each variable.
-    """
-
-    distance: float
-    chance: float
-    each: NDArray[np.float64]
-
-
-def float_drift(anchor: Anchor, scan: Scan, objective: Objective) -> Drift:
-    """The drift of a run.
+    """How far each variable of a chain as drawn can be from one with exact draws, and the chance that it is farther.
 
     The exact chain takes the quantiles of the exact draws that the real ones are near to: quantiles of continuous sites
     move by |Q_ij| / m_i at most, values of finite ones seldom at all. Any delta >= M delta + (what one draw is off)
     bounds the drift at all times; it is infinite where none is found.
     """
-    form, errors = anchor.space.form, anchor.errors
-    matrix = form.couplings
-    slope = np.where(form.is_finite, 0.0, 1.0 / form.diagonal)
-    moved = np.repeat(slope, np.diff(matrix.indptr)) * np.abs(matrix.data) * (1.0 + 8 * UNIT)
-    local = errors.place + slope * errors.field
-    largest = max(float(local.max()), 2.0**-900)  # values of finite sets carry no rounding
-    moves = sparse.csr_array((moved, matrix.indices, matrix.indptr), shape=matrix.shape)
-    shares = supersolve(moves, local / largest + 1e-6)
-    if shares is None:
-        return Drift(np.inf, 1.0, np.full(form.n_variables, np.inf))
-    delta, order = shares * (largest * (1.0 + 4 * UNIT)), scan.order
-    chance = float(errors.chance[order].sum()) + len(order) * FAR_CHANCE
-    if form.is_finite.any():
-        changed = 0.5 * np.sqrt(anchor.space.variances) * (abs(matrix) @ delta + errors.field)
-        chance += float(np.where(form.is_finite, changed, 0.0)[order].sum())
-    return Drift(weighted_sum(objective.weights, delta[objective.positions], 8), 1.001 * chance, delta)
+
+    each: NDArray[np.float64]
+    chance: float
+
+    def of(self, objective: Objective) -> float:
+        """Bound how far a function with the Lipschitz constants of an objective is off."""
+        each = self.each[objective.positions]
+        return weighted_sum(objective.weights, each, 8) if np.isfinite(each).all() else np.inf
+
+
+class ChainBounds:
+    """Bounds on a single chain of a scan from an anchor: its drift from exact draws, and its variance proxies."""
+
+    def __init__(self, anchor: Anchor, scan: Scan) -> None:
+        self.anchor, self.order = anchor, scan.order
+
+    @cached_property
+    def drift(self) -> Drift:
+        form, errors, order = self.anchor.space.form, self.anchor.errors, self.order
+        matrix = form.couplings
+        slope = np.where(form.is_finite, 0.0, 1.0 / form.diagonal)
+        moved = np.repeat(slope, np.diff(matrix.indptr)) * np.abs(matrix.data) * (1.0 + 8 * UNIT)
+        local = errors.place + slope * errors.field
+        largest = max(float(local.max()), 2.0**-900)  # values of finite sets carry no rounding
+        moves = sparse.csr_array((moved, matrix.indices, matrix.indptr), shape=matrix.shape)
+        shares = supersolve(moves, local / largest + 1e-6)
+        if shares is None:
+            return Drift(np.full(form.n_variables, np.inf), 1.0)
+        delta = shares * (largest * (1.0 + 4 * UNIT))
+        chance = float(errors.chance[order].sum()) + len(order) * FAR_CHANCE
+        if form.is_finite.any():
+            changed = 0.5 * np.sqrt(self.anchor.space.variances) * (abs(matrix) @ delta + errors.field)
+            chance += float(np.where(form.is_finite, changed, 0.0)[order].sum())
+        return Drift(delta, 1.001 * chance)
+
+    @cached_property
+    def _rows(self) -> Problem:
+        return touched_by(self.anchor.space.known, Scan(self.order), 1.0, 0.0)
+
+    def proxy(self, objective: Objective) -> float:
+        """sigma^2: f(X_T) is sub-Gaussian with this proxy after the scan from a fixed start, rounded up.
+
+        Going backwards through the scan, the weights v of its variable are taken away, v^2 g is added up, and v C_ij is
+        put on the others (theory page, "Intervals for fields").
+        """
+        form, rows = self.anchor.space.form, self._rows
+        part = rows.numbering
+        g = np.minimum(1.0 / form.curvature, 0.25 * form.width**2)
+        g = np.where(form.is_finite, 0.25 * form.width**2, g)[part.positions] * (1.0 + 8 * UNIT)
+        v, total = np.zeros(part.size), np.zeros(1)
+        known = part.holds(objective.positions)
+        v[part.own(objective.positions[known])] = objective.weights[known]
+        own = frozen(part.own(self.order))
+        in_pieces(spread, len(own), own, rows.start, rows.columns, rows.values, frozen(g), v, total)
+        width = int(np.diff(rows.start).max(initial=0))
+        # Weights and their squares: each carries at most (width + 1) roundings a step, twice.
+        return float(total[0]) * inflation(2 * (width + 2) * len(own) + len(own) + 8) + 2.0**-1000
 
 
 # Share of the tolerance that is kept for the errors of draws, which the search does not include.

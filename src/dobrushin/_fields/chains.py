@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +18,7 @@ from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Tally
 from dobrushin._estimate.runs import Bias
 from dobrushin._fields.anchor import REMEDY, Anchor, find_start, read_start, space_of
-from dobrushin._fields.certificate import Drift, certify, float_drift, proxy
+from dobrushin._fields.certificate import ChainBounds, Drift, certify
 from dobrushin._fields.intervals import FIXED, SHARES, Clip, TallyTerms, make_clip, undecidable_share
 from dobrushin._fields.likelihood import TERMS
 from dobrushin._fields.model import GaussianField
@@ -161,14 +160,16 @@ class FieldChains(Dobrushin):
     bounded: ClassVar[str] = "far {} can still be from the field, in Wasserstein distance"
     caution: ClassVar[str] = " No sample variance is relied on where a variable has no bounds."
 
-    def __init__(self, query: Query, plan: Plan, kernel: FieldKernel, bias: Bias, clips: list[Clip | None]) -> None:
+    def __init__(
+        self, query: Query, plan: Plan, kernel: FieldKernel, bias: Bias, chain: ChainBounds, clips: list[Clip | None]
+    ) -> None:
         super().__init__(query, plan, kernel, bias)
-        self.clips = clips
+        self.chain, self.clips = chain, clips
 
-    @cached_property
+    @property
     def drift(self) -> Drift:
         """How far chains of the scan can be from exact ones."""
-        return _chain_drift(self.query, self.scan)
+        return self.chain.drift
 
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method:
@@ -179,11 +180,14 @@ class FieldChains(Dobrushin):
         proven = None if scan is None else _bound_bias(query, scan)
         if scan is None or proven is None or proven.largest >= tolerance:
             raise cls.refuse("no scan of an affordable length brings the bias below the tolerance.")
-        if query.proof and not _chain_drift(query, scan).chance < 1.0:
+        chain = ChainBounds(anchor, scan)
+        if query.proof and not chain.drift.chance < 1.0:
             raise cls.refuse("a proof says how far chains drift from exact ones, which has no bound here.")
         bias = proven.largest
-        clips = [_clip_for(query, proven.certificate, question, tolerance - bias) for question in query.questions]
-        undecided = _undecided(query, scan)
+        clips = [
+            _clip_for(query, proven.certificate, chain, question, tolerance - bias) for question in query.questions
+        ]
+        undecided = _undecided(query, chain)
         reaches = bias + 0.5 * undecided < tolerance  # else draws are counted all the same
         slacks = [clip.slack for clip in clips if clip is not None]
         left = tolerance - bias - max(*slacks, 0.5 * undecided if reaches else 0.0, 0.0)
@@ -197,7 +201,7 @@ class FieldChains(Dobrushin):
             chains=chains, kernel=kernel.name, seconds=seconds, reaches_tolerance=reaches,
         )  # fmt: skip
         plan = replace(plan, stops_early=plan.stops_early and not query.proof)
-        return cls(query, plan, kernel, proven, clips)
+        return cls(query, plan, kernel, proven, chain, clips)
 
     def needed_updates(self) -> int:
         """Means stop early: with a budget they are drawn until it is spent."""
@@ -231,36 +235,29 @@ def _bound_bias(query: Query, scan: Scan) -> Bias:
     return Bias(bounds, [np.zeros(1) for _ in bounds], words, certificate)
 
 
-def _chain_drift(query: Query, scan: Scan) -> Drift:
-    """How far chains can be from exact ones, whatever is asked of them."""
-    return float_drift(query.space.anchor, scan, Objective(query.positions, np.zeros(len(query.positions)), False))
-
-
-def _undecided(query: Query, scan: Scan) -> float:
+def _undecided(query: Query, chain: ChainBounds) -> float:
     """Return the largest share of chains too close to an end of an event to be decided; 0 where that is tiny."""
     events = [question for question in query.questions if question.state == "probability"]
     errors = query.space.anchor.errors
     if events and query.proof:
-        errors = errors._replace(place=_chain_drift(query, scan).each)
+        errors = errors._replace(place=chain.drift.each)
     share = max((undecidable_share(question, errors) for question in events), default=0.0)
     return share if share > _TINY_SHARE * query.tolerance else 0.0
 
 
-def _clip_for(query: Query, certificate: Any, question: Any, aim: float) -> Clip | None:
+def _clip_for(query: Query, certificate: Any, chain: ChainBounds, question: Any, aim: float) -> Clip | None:
     """Return how a mean is averaged; None for a counted question."""
     if question.is_counted:
         return None
-    anchor, scan = query.space.anchor, certificate._scan
-    objective = Objective(question.positions, question.slopes, False)
-    sigma2 = proxy(query.space, scan.order, objective)
-    drift = float_drift(anchor, scan, objective)
+    anchor, objective = chain.anchor, Objective(question.positions, question.slopes, False)
+    sigma2, drifted, chance = chain.proxy(objective), chain.drift.of(objective), chain.drift.chance
     after = certificate.distances_at(question.positions)
     before = anchor.initial[question.positions] * anchor.unit[question.positions]
     distance = weighted_sum(objective.weights, after + before, 4)
     if query.proof:
         least, most = question.bounds
-        return Clip(0.0, math.inf, min(sigma2, 0.25 * (most - least) ** 2), drift.distance, drift.chance, FIXED)
-    clip = make_clip(question, anchor.point[question.positions], distance, sigma2, drift)
+        return Clip(0.0, math.inf, min(sigma2, 0.25 * (most - least) ** 2), drifted, chance, FIXED)
+    clip = make_clip(question, anchor.point[question.positions], distance, sigma2, drifted, chance)
     if not math.isfinite(clip.span) or aim <= 0:
         return clip
     # Stopping early pays if the confidence sequence can be narrow before all chains are drawn.

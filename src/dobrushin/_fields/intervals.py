@@ -105,14 +105,17 @@ def most_drifted(expected: float, error: float) -> float:
     return math.inf
 
 
-def make_clip(question: Any, states: NDArray[np.float64], distance: float, sigma2: float, drift: Any) -> Clip:
+def make_clip(
+    question: Any, states: NDArray[np.float64], distance: float, sigma2: float, drifted: float, chance: float
+) -> Clip:
     """How the values of a mean are averaged.
 
-    `states` is the start at the question's positions, `distance` bounds |E f(X_T) - f(x0)|, sigma2 is the proxy.
+    `states` is the start at the question's positions, `distance` bounds |E f(X_T) - f(x0)|, sigma2 is the
+    proxy; a chain as drawn is off by more than `drifted` with a probability of at most `chance`.
     """
     least, most = question.bounds
     sigma = math.sqrt(sigma2)
-    if not math.isfinite(drift.distance):
+    if not math.isfinite(drifted):
         if not math.isfinite(most - least):
             return Clip(0.0, math.inf, math.inf, 0.0, 1.0, SHARES[0])
         return Clip(least, most - least, 0.25 * (most - least) ** 2, 0.0, 0.0, SHARES[0])
@@ -121,10 +124,10 @@ def make_clip(question: Any, states: NDArray[np.float64], distance: float, sigma
     low, high = max(least, centre - reach), min(most, centre + reach)
     span = (high - low) * (1.0 + 1e-15)
     clipped = 0.0 if (low, high) == question.bounds else 2.0 * sigma / _CLIP * math.exp(-0.5 * _CLIP**2) * 1.01
-    slack = clipped + drift.distance + span * drift.chance + 2.0**-48 * (abs(low) + span)
+    slack = clipped + drifted + span * chance + 2.0**-48 * (abs(low) + span)
     if 0.25 * span**2 <= sigma2:
         return Clip(low, span, 0.25 * span**2, slack, 0.0, SHARES[0])
-    return Clip(low, span, sigma2, slack, drift.chance, SHARES[0])
+    return Clip(low, span, sigma2, slack, chance, SHARES[0])
 
 
 class TallyTerms(NamedTuple):
