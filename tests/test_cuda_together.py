@@ -283,7 +283,7 @@ def test_without_memory_for_many_each_is_drawn_by_itself(monkeypatch):
     ("where", "name", "moment", "kept"),
     [
         (several, "prepare_query", 4, [0, 1, 2]),  # what was planned is drawn
-        (Prepared, "finish", 3, [0, 1]),  # what was drawn and finished stays
+        (Prepared, "complete", 3, [0, 1]),  # what was drawn and finished stays
     ],
 )
 def test_an_interruption_keeps_what_there_is(where, name, moment, kept, monkeypatch):

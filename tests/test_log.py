@@ -29,8 +29,10 @@ def test_method_kernel_region_and_batches(said):
 
 
 def test_methods_that_have_no_proposal(said):
-    frustrated = np.where(np.arange(3200) % 3, 0.3, -0.3)
-    db.estimate(db.Ising.grid(40, 40, couplings=frustrated, periodic=True), [0], tolerance=0.2, seed=1)
+    frustrated = np.where(np.arange(3200) % 3, 0.6, -0.6)
+    unaries = np.tile([0.1, 0.0, 0.0], (1600, 1))
+    torus = db.Potts.grid(40, 40, 3, couplings=frustrated, unaries=unaries, periodic=True)
+    db.estimate(torus, [0], tolerance=0.2, seed=1)
     assert "method dobrushin is out: the spectral radius of the influence is" in said()
     assert "method local is out: summing a region of " in said()
     assert "method exact is out: " in said()
