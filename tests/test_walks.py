@@ -234,3 +234,40 @@ def test_a_lazy_model_is_read_where_walks_go():
     near = db.estimate(model, [1000], evidence={1001: 1}, tolerance=1e-3, method="local")
     assert found.half_width.max() <= 1e-3
     assert (np.maximum(found.lower, near.lower) <= np.minimum(found.upper, near.upper)).all()
+
+
+def _star_at_the_end_of_the_range(downwards):
+    """A star whose centre is pushed beyond the range of numbers by some neighbours, and back by others; and its law."""
+    up = np.array([[0.0, -150.0], [0.0, 150.0]])  # a factor of about e^300 for the centre
+    if downwards:
+        down, rest = np.array([[0.0, 150.0], [0.0, -150.0]]), np.array([[0.0, 73.0], [0.0, -72.5]])
+        last = np.array([[0.0, -71.8], [0.0, 71.8]])
+        unary, tables = [0.0] + 3 * [149.0] + 3 * [290.0], [down, down, rest, up, up, last]
+        edges = [(0, i) for i in range(1, 7)]
+    else:
+        excluded = np.array([[-150.0, 150.0], [-150.0, -INF]])
+        unary, tables = [290.0, 0.0] + 5 * [290.0], [excluded, up, up, up / 30, up, up]
+        edges = [(0, 1), (0, 2), (0, 3), (0, 4), (1, 5), (1, 6)]
+    return db.PairwiseMRF(np.stack([np.zeros(7), unary], axis=1), edges, tables)
+
+
+@pytest.mark.parametrize("call", [2**22, 0])
+@pytest.mark.parametrize("downwards", [False, True])
+def test_products_at_the_end_of_the_range_are_rounded_outwards(downwards, call, monkeypatch):
+    monkeypatch.setattr(walks, "_CALL", call)
+    model = _star_at_the_end_of_the_range(downwards)
+    truth = db.estimate(model, [0], method="exact")
+    assert 0.4 < truth.mean[1] < 0.7
+    try:
+        found = db.estimate(model, [0], method="walks", tolerance=1e-6)
+    except db.CertificateError as error:
+        found = error.result
+    assert found.plan.method == "walks"
+    assert (found.lower <= truth.upper).all()
+    assert (truth.lower <= found.upper).all()
+
+
+def test_a_factor_of_no_variables_may_forbid_everything():
+    model = db.FactorGraph([2, 2], [((0, 1), np.eye(2)), ((), np.array(-INF))])
+    with pytest.raises(db.ArgumentError, match="allows some joint state"):
+        db.estimate(model, [0], method="walks")

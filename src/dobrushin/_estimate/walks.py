@@ -19,7 +19,7 @@ from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Mean, Shortfall, StateQuestion
 from dobrushin._estimate.runs import unchecked_weights
-from dobrushin._exact.walks import SECONDS_PER_VISIT, WalkLaw, read_walks
+from dobrushin._exact.walks import IMPOSSIBLE, SECONDS_PER_VISIT, WalkLaw, read_walks
 from dobrushin._shared.running import MOST_SECONDS, Running
 from dobrushin._shared.text import counted
 from dobrushin.errors import CertificateError
@@ -84,7 +84,7 @@ class Walks(Method):
         """Make walks that visit about so many variables; unless asked by name, end at the first law that needs more."""
         tree = read_walks(query.model._form)
         if isinstance(tree, str):
-            raise cls.refuse(tree)
+            raise query.space.impossible() if tree == IMPOSSIBLE else cls.refuse(tree)
         laws: list[list[WalkLaw]] = []
         left = count_laws(query)
         reaches, visited = True, 0

@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._kernels.walks import DOWN, LEAST, MOST, UP, factor, prepare_walks, walk_odds
+from dobrushin._kernels.walks import DOWN, MOST, UP, factor, lowered, prepare_walks, raised, walk_odds
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form
 from dobrushin._models.memory import Slot
@@ -23,6 +23,8 @@ from dobrushin._shared.call import current_deadline
 # Seconds for each variable that is visited.
 SECONDS_PER_VISIT = 3.5e-8
 UNIT = 2.0**-53
+# Why walks are not for a model in which a factor of no variables is 0.
+IMPOSSIBLE = "no joint state is allowed."
 # Largest difference of logarithms whose exponential is taken.
 _LARGEST = 300.0
 # Rounds of belief propagation, which only tells where to look; the most neighbours of a variable.
@@ -101,12 +103,10 @@ class WalkTree:
                 go = self._by_branches if len(path) < 1 else self._expand
                 share = max(_FEWEST, most // len(halves))
                 below = go((*path, h), root, w, fixed, least, share, seen)
-                bottom = 0.0 if below.low < LEAST else below.low
                 edge = self.alpha[h], self.beta[h], self.ratio[h]
-                a, b = factor(*edge, bottom), factor(*edge, below.high)
+                a, b = factor(*edge, below.low), factor(*edge, below.high)
                 part = _Odds(min(a, b) * DOWN, max(a, b) * UP, below.visited)
-            low = min(low * part.low * DOWN, MOST)
-            high = max(high * part.high * UP, LEAST)
+            low, high = lowered(low, part.low), raised(high, part.high)
             visited += part.visited
         return _Odds(low, high, visited)
 
@@ -145,6 +145,8 @@ def _read(form: Form) -> WalkTree | str:
 
 def _from_tables(form: Form, graph: FactorTables) -> WalkTree | str:
     n, arity = graph.n_variables, np.diff(graph.scope_start)
+    if np.isneginf(graph.table[graph.table_start[np.flatnonzero(arity == 0)]]).any():
+        return IMPOSSIBLE
     single, double = np.flatnonzero(arity == 1), np.flatnonzero(arity == 2)
     own = graph.table[graph.table_start[single][:, None] + np.arange(2)]
     i, j = graph.scope[graph.scope_start[double]], graph.scope[graph.scope_start[double] + 1]

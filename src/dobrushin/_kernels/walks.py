@@ -26,6 +26,19 @@ def factor(alpha, beta, ratio, R):
 
 
 @kernel
+def lowered(low, factor):
+    """The lower end of a product: 0 where it is so small that numbers lose their precision."""
+    low = min(low * factor * DOWN, MOST)
+    return low if low >= LEAST else 0.0
+
+
+@kernel
+def raised(high, factor):
+    """The upper end of a product. A factor of 0 may stand for one that is less than `LEAST`."""
+    return max(high * max(factor, LEAST) * UP, LEAST)
+
+
+@kernel
 def prepare_walks(start, neighbor, twin, alpha, beta, ratio, beyond, rounds):
     """Return for each half-edge the range of its factor whatever lies beyond, and an estimate of its slope.
 
@@ -46,7 +59,7 @@ def prepare_walks(start, neighbor, twin, alpha, beta, ratio, beyond, rounds):
                 middle *= np.sqrt(max(ratio[j], 1e-30))
         low = 0.0 if low < LEAST else low
         a, b = factor(alpha[h], beta[h], ratio[h], low), factor(alpha[h], beta[h], ratio[h], high)
-        known[h, 0], known[h, 1] = min(a, b) * DOWN, max(a, b) * UP
+        known[h, 0], known[h, 1] = min(a, b) * DOWN, max(max(a, b) * UP, LEAST)
         known[h, 2] = np.log(known[h, 1] / max(known[h, 0], LEAST))
         message[h] = middle
     new = message.copy()
@@ -93,11 +106,10 @@ def walk_odds(
                 break
             depth -= 1
             h = place[depth]
-            bottom = 0.0 if low[depth + 1] < LEAST else low[depth + 1]
-            a = factor(alpha[h], beta[h], ratio[h], bottom)
+            a = factor(alpha[h], beta[h], ratio[h], low[depth + 1])
             b = factor(alpha[h], beta[h], ratio[h], high[depth + 1])
-            low[depth] = min(low[depth] * (min(a, b) * DOWN) * DOWN, MOST)
-            high[depth] = max(high[depth] * (max(a, b) * UP) * UP, LEAST)
+            low[depth] = lowered(low[depth], min(a, b) * DOWN)
+            high[depth] = raised(high[depth], max(a, b) * UP)
             place[depth] = h + 1
             continue
         w = neighbor[k]
@@ -108,14 +120,14 @@ def walk_odds(
             else:
                 is_one = twin[k] > exit_of[w]
             if is_one and (fixed[w] >= 0 or twin[k] != exit_of[w]):
-                low[depth] = min(low[depth] * ratio[k] * DOWN, MOST)
-                high[depth] = max(high[depth] * ratio[k] * UP, LEAST)
+                low[depth] = lowered(low[depth], ratio[k])
+                high[depth] = raised(high[depth], ratio[k])
             place[depth] = k + 1
             continue
         seen[w] = True
         if visited >= most or weights[depth] * known[k, 2] < least:
-            low[depth] = min(low[depth] * known[k, 0] * DOWN, MOST)
-            high[depth] = max(high[depth] * known[k, 1] * UP, LEAST)
+            low[depth] = lowered(low[depth], known[k, 0])
+            high[depth] = raised(high[depth], known[k, 1])
             place[depth] = k + 1
             continue
         exit_of[v] = k
