@@ -288,10 +288,33 @@ def test_the_rounding_of_numbers_to_doubles_is_in_the_error(number):
         assert model._error <= (2.0**-52 * float(number) if off else 0.0)
 
 
-def test_the_rounding_of_likelihoods_to_doubles_is_in_the_error():
+@pytest.mark.parametrize(
+    "likelihoods",
+    [
+        (Fraction(1, 3), 1),
+        (Decimal("0.1"), Decimal("0.3")),
+        (Fraction(1, 3) / 10**310, Fraction(1, 10**310)),  # doubles of these have 12 digits
+        (Decimal("7.4e-324"), Decimal("1.2e-323")),  # and of these none
+        (Fraction(10**309, 37), 10**308),
+        (2**60 + 1, 2**60),
+        (np.int64(2**60 + 1), np.float32(0.1)),
+        (Decimal("1e-308"), Decimal("3e307")),
+    ],
+)
+def test_likelihoods_are_read_exactly(likelihoods):
+    model = db.Ising({(0, 1): 0.0})
+    answer = db.estimate(model, 0, evidence={0: dict(zip((-1, 1), likelihoods, strict=True))}, method="exact")
+    exact = [Fraction(x) if isinstance(x, Decimal | Fraction) else Fraction(x.item() if hasattr(x, "item") else x)
+             for x in likelihoods]  # fmt: skip
+    assert violations(answer, [[part / sum(exact) for part in exact]]) == 0
+    assert answer.half_width.max() < 1e-11
+
+
+@pytest.mark.parametrize("likelihood", [10**400, Fraction(1, 10**400), Decimal("1e-400"), Decimal("nan"), -1, "1", 1j])
+def test_likelihoods_that_are_no_doubles_are_refused(likelihood):
     model = db.Ising({(0, 1): 0.5})
-    fractions, doubles = ({0: {-1: third, 1: 1.0}} for third in (Fraction(1, 3), 1 / 3))
-    assert model.condition(fractions)._error > model.condition(doubles)._error + 2.0**-53
+    with pytest.raises(db.ArgumentError, match="non-negative and finite, and at least 5e-324 where they are not 0"):
+        model.condition({0: {-1: likelihood, 1: 1}})
 
 
 @pytest.mark.parametrize("number", [2**60 + 1, -(2**53) - 1, 2**63 - 1])
@@ -300,10 +323,15 @@ def test_whole_numbers_that_doubles_do_not_hold_are_refused(number):
         lambda: db.FactorGraph([2], [((0,), np.array([number, 0]))]),
         lambda: db.Ising({(0, 1): 0.5}, fields=np.array([0, number])),
         lambda: db.Ising.grid(1, 2, couplings=np.array([number])),
+        lambda: db.FactorGraph([2], [((0,), [number, 0.5])]),  # NumPy makes doubles of both
+        lambda: db.Ising(sparse.coo_array(([number] * 2, ([0, 1], [1, 0])), shape=(2, 2))),
+        lambda: db.GaussianField([[1.0]], linear=[number]),
     ]
     for call in calls:
         with pytest.raises(db.ArgumentError, match=f"that doubles hold exactly. Got {number} at index"):
             call()
+    with pytest.raises(db.ArgumentError, match=f"a number that a double holds exactly. Got {number} at label 0"):
+        db.GaussianField([[1.0, 0.5], [0.5, 1.0]]).condition({0: number})
     assert db.Ising({(0, 1): 0.5}, fields=np.array([0, 2**60])).fields[1] == 2.0**60
 
 

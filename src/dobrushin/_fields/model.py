@@ -385,6 +385,8 @@ class GaussianField(Model):
             if form.is_finite[i]:
                 requirement = f"one of {form.values_of(i).tolist()}"
             raise ArgumentError(argument, requirement, value, where)
+        if (int(number) if check.is_whole(number) else number) != float(number):
+            raise ArgumentError(argument, "a number that a double holds exactly", value, where)
 
     def _describe_states(self) -> tuple[str, str]:
         form = self._form

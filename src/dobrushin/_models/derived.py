@@ -11,8 +11,8 @@ is one: the sums are computed, so that no reader, file or change of the model ca
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -64,45 +64,47 @@ def split_evidence(
             state = read_state(model, i, value, "evidence")
             hard[label] = model._called(i)[model._states_at(i).index(state)]
             continue
-        likelihood, units = _read_likelihood(model, i, value)
+        likelihood = _read_likelihood(model, i, value)
         if np.count_nonzero(likelihood) == 1 and not is_asked(model.labels[i]):
-            hard[label] = model._called(i)[int(np.argmax(likelihood))]
+            hard[label] = model._called(i)[next(k for k, number in enumerate(likelihood) if number)]
             continue
-        soft[model.labels[i]] = dict(zip(model._called(i), likelihood.tolist(), strict=True))
-        logs, rounding = _log_ratios(likelihood, units)
+        soft[model.labels[i]] = dict(zip(model._called(i), map(float, likelihood), strict=True))
+        logs, rounding = _log_ratios(likelihood)
         factors.append((i, logs))
         error += rounding
     return SplitEvidence(_weigh(model, factors, error) if factors else model, hard, soft)
 
 
-def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any]) -> tuple[Floats, float]:
-    """Read a likelihood for each state of a variable, by name or number, and bound their error in units of 2^-53."""
-    units, states, where = 0.0, model._states_at(i), f"label {model.labels[i]!r}"
-    likelihood = np.full(len(states), np.nan)
+def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any]) -> list[Fraction]:
+    """Read a likelihood for each state of a variable, by name or number."""
+    states, where = model._states_at(i), f"label {model.labels[i]!r}"
+    likelihood: dict[int, Fraction] = {}
     for state, number in value.items():
         k = states.index(read_state(model, i, state, "evidence"))
-        if not check.is_real(number) or not 0 <= number <= sys.float_info.max:
-            raise ArgumentError("evidence", "likelihoods that are non-negative and finite", number, where)
-        likelihood[k] = float(number)
-        if float(number) != (int(number) if check.is_whole(number) else number):  # a fraction, say
-            units = 1.0
-    if np.isnan(likelihood).any() or len(value) != len(states):
+        exact = check.exact_number(number)
+        if exact is None or exact < 0:
+            requirement = "likelihoods that are non-negative and finite, and at least 5e-324 where they are not 0"
+            raise ArgumentError("evidence", requirement, number, where)
+        likelihood[k] = exact
+    if len(likelihood) != len(states) or len(value) != len(states):
         requirement = f"a likelihood for each state; {expected_states(model, i, None)}"
         raise ArgumentError("evidence", requirement, got=f"{len(value)} of {len(states)}", where=where)
-    if not likelihood.any():
+    if not any(likelihood.values()):
         raise ArgumentError("evidence", "a positive likelihood for some state", dict(value), where)
-    return likelihood, units
+    return [likelihood[k] for k in range(len(states))]
 
 
-def _log_ratios(likelihood: Floats, units: float) -> tuple[Floats, float]:
+def _log_ratios(likelihood: list[Fraction]) -> tuple[Floats, float]:
     """Return the logarithms of likelihoods over the largest one, and a bound on their error."""
-    ratio = likelihood / likelihood.max()
-    is_lost = (likelihood > 0) & (ratio < _SMALLEST_RATIO)
-    logs, error = log_table(np.where(is_lost, 1.0, ratio), units=1.0 + 2.0 * units)
-    if is_lost.any():
-        own, rounding = log_table(likelihood, units)
-        logs[is_lost] = (own - own.max())[is_lost]
-        error += 3.0 * rounding
+    largest = max(likelihood)
+    ratios = [number / largest for number in likelihood]
+    rounded = np.array([float(ratio) for ratio in ratios])
+    is_lost = (rounded < _SMALLEST_RATIO) & np.array([number > 0 for number in likelihood])
+    logs, error = log_table(np.where(is_lost, 1.0, rounded), units=1.0)
+    for k in np.flatnonzero(is_lost).tolist():
+        ends = [math.log(number) for number in (ratios[k].numerator, ratios[k].denominator)]
+        logs[k] = ends[0] - ends[1]
+        error += 8.0 * UNIT * sum(ends)
     return logs, error
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numbers
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from types import UnionType
 from typing import Any, TypeGuard
 
@@ -36,10 +38,14 @@ def real_array(value: ArrayLike, argument: str) -> NDArray[np.float64]:
         doubles = array.astype(np.float64, copy=False)
     except (TypeError, ValueError):
         raise ArgumentError(argument, "an array of real numbers", value) from None
+    if not isinstance(value, np.ndarray) and array.dtype == np.float64 and (np.abs(doubles) >= 2.0**53).any():
+        array = np.asarray(value, dtype=object)  # whole numbers in a list beside others
     if array.dtype.itemsize >= 8 and array.dtype != np.float64:  # whole numbers over 2**53, and long doubles
-        rounded = np.array(np.isfinite(doubles) & ((array > doubles) | (array < doubles)))
-        if array.dtype.kind in "iu":  # NumPy compares these after rounding
-            large = np.abs(doubles) >= 2.0**53
+        large = np.isfinite(doubles) & (np.abs(doubles) >= 2.0**53)
+        if array.dtype.kind == "f":
+            rounded = np.array(np.isfinite(doubles) & ((array > doubles) | (array < doubles)))
+        else:  # NumPy compares whole numbers after rounding
+            rounded = np.zeros(array.shape, dtype=np.bool_)
             rounded[large] = [int(x) != int(float(x)) for x in array[large].tolist()]
         all_entries(~rounded, array, argument, "numbers that doubles hold exactly")
     return doubles
@@ -51,6 +57,8 @@ def sparse_matrix(value: Any, argument: str) -> Any:
 
     if value.ndim != 2 or value.dtype.kind not in "biuf":
         raise ArgumentError(argument, "a matrix of real numbers", got=f"shape {value.shape}, {value.dtype}")
+    if value.dtype != np.float64:
+        real_array(sparse.coo_array(value).data, argument)
     matrix = sparse.csr_array(value).astype(np.float64)
     matrix.sum_duplicates()
     return matrix
@@ -127,6 +135,15 @@ def is_real(value: object) -> TypeGuard[float]:
     except OverflowError:
         return False
     return True
+
+
+def exact_number(value: Any) -> Fraction | None:
+    """Return a number as a fraction; None where it is no real number, or a double of it is infinite, nan or falsely 0."""
+    if not (is_real(value) or isinstance(value, Decimal)) or not abs(double := float(value)) < np.inf:
+        return None
+    ratio = (value, 1) if is_whole(value) else value.as_integer_ratio()
+    exact = Fraction(*map(int, ratio))
+    return None if exact and not double else exact
 
 
 def is_several(value: object) -> TypeGuard[Iterable[Any]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 from collections.abc import Hashable, Sequence
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +145,7 @@ def _read_state(model: db.Model, label: Hashable, text: str) -> Any:
     for part in text.split("/"):
         name, _, number = part.rpartition(":")
         message = f"--evidence must have numbers as likelihoods, as in yes:0.7/no:0.3. Got {part!r}."
-        likelihoods[_read_name(model, i, name.strip())] = _read_number(number, message)
+        likelihoods[_read_name(model, i, name.strip())] = _read_decimal(number, message)
     return likelihoods
 
 
@@ -151,6 +153,15 @@ def _read_number(text: str, message: str) -> float:
     try:
         return float(text)
     except ValueError:
+        raise Usage(message) from None
+
+
+def _read_decimal(text: str, message: str) -> Decimal | float:
+    """Read a number with all its digits."""
+    value = _read_number(text, message)
+    try:
+        return Decimal(text.strip()) if math.isfinite(value) else value
+    except InvalidOperation:  # an exponent of many digits
         raise Usage(message) from None
 
 
