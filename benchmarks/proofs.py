@@ -11,12 +11,14 @@ from __future__ import annotations
 import argparse
 import ast
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,12 +31,16 @@ from measure import Row, print_verdict, promises, seconds, wide_console
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from field_reference import KINDS, random_field
-from forger import forgeries
+from forger import forgeries, insider_forgeries, name_forgeries, size_forgeries
 from models import FAMILIES, random_model
 
 _SHARE, _README_SECONDS, _RATIO, _SAMPLED_SECONDS, _SAMPLED_RATIO, _STATEMENTS = 0.1, 2.0, 100.0, 60.0, 5.0, 1300
 # UAI instances whose answers take longer are left out.
 _MOST_SECONDS = 10.0
+# What the check of any file may take.
+_FORGED_SECONDS, _FORGED_GIB = 60.0, 1.5
+# Sizes are forged in proofs of about so many files only, since these are the ones that take long to check.
+_SIZED = 800
 # Answers that take shorter are found in a time in which no file is written.
 _LONG = 0.02
 _PARTS = ["times", "uai", "random", "forged", "lines"]
@@ -81,7 +87,7 @@ def main() -> None:
         if "random" in chosen:
             rows.append(_random_answers(console, options.answers, options.seed))
         if "forged" in chosen:
-            rows.append(_forged(options.forgeries, options.seed))
+            rows += _forged(console, options.forgeries, options.seed)
         if "lines" in chosen:
             rows.append(_lines())
     for case in cases:
@@ -269,15 +275,17 @@ def _about_a_field(rng: np.random.Generator, path: Path) -> str | None:
     return "" if verdict.verdict == BELIEVED else f"{kind}: {verdict.reason}"
 
 
-def _forged(wanted: int, seed: int) -> Row:
-    """Forged files: none may pass that claims more than was proved."""
+def _forged(console: Console, wanted: int, seed: int) -> Iterator[Row]:
+    """Forged files: none may pass that claims more than was proved, and none may take long or much memory."""
     folder = Path(tempfile.mkdtemp())
-    path, forged_path = folder / "answer.proof", folder / "forged.proof"
+    judge = _Judge(folder / "forged.proof")
     grid, labels = db.Ising.grid(5, 5, couplings=0.2, fields=0.1), db.Potts.grid(4, 4, states=3, couplings=0.3)
     field = db.GaussianField.grid(2, 3, rho=0.6, linear=0.2, upper=2.0).poisson({0: 2})
     asked = [1, db.Exceeds(2, 0.3), db.Quantile(3, 0.4)]
-    count = passed = renamed = 0
-    while count < wanted:
+    files = {"uai": folder / "model.uai", "npz": folder / "model.npz"}
+    for file in files.values():
+        db.write(grid, file)
+    while judge.count < wanted:
         seed += 1
         own = seed if seed % 2 else None
         for answer in (
@@ -289,16 +297,85 @@ def _forged(wanted: int, seed: int) -> Row:
             db.estimate(labels, [seed % 16], method="local", tolerance=0.1),
             db.estimate(field, asked, evidence={5: 0.5}, method="dobrushin", tolerance=0.3, seed=seed, verify=True),
             db.variation(field, db.Scan.systematic(6, 12), weights={seed % 6: 1.0}),
+            db.variation(grid, db.Scan.systematic(25, 50), [seed % 25]),
         ):
-            answer.write_proof(path)
-            for _, forged, is_strict in forgeries(path, np.random.default_rng(seed)):
-                forged.save(forged_path)
-                is_accepted = verify_proof(forged_path).exit_code != 1
-                count += 1
-                passed += is_accepted and is_strict
-                renamed += is_accepted and not is_strict
-    measured = f"{passed} of {count}; {renamed} more are proofs of what they say"
-    return Row("forged files that pass", measured, "none", passed == 0)
+            _forge(judge, answer, seed, with_sizes=judge.count < _SIZED)
+        file = files["uai" if seed % 2 else "npz"]
+        _forge_beside(judge, file, seed)
+        console.print(f"seed {seed}: {judge.count} forgeries, {judge.passed} pass", highlight=False)
+    beside = f"{judge.drifts} of them by somebody who has the model file"
+    measured = f"{judge.passed} of {judge.count} ({beside}); {judge.renamed} more are proofs of what they say"
+    yield Row("forged files that pass", measured, "none", judge.passed == 0)
+    yield Row("names that look like verdicts", f"{judge.shown}", "none", judge.shown == 0)
+    slowest = f"{judge.slowest:.1f} s ({judge.slow_one})"
+    yield Row(
+        "the longest check, in seconds of the processor",
+        slowest,
+        f"<= {_FORGED_SECONDS:g} s",
+        judge.slowest <= _FORGED_SECONDS,
+    )
+    # What the library and the answers take themselves is part of this.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    yield Row("memory of the whole run, at most", f"{peak:.2f} GiB", f"<= {_FORGED_GIB:g} GiB", peak <= _FORGED_GIB)
+
+
+@dataclass
+class _Judge:
+    """Counts of forged files: all, those that passed, those that may, and those made beside a model file."""
+
+    path: Path
+    count: int = 0
+    passed: int = 0
+    renamed: int = 0
+    drifts: int = 0
+    shown: int = 0
+    slowest: float = 0.0
+    slow_one: str = ""
+
+    def try_one(self, what: str, forged: Any, model: Path | None = None) -> Any:
+        """Check one file; returns the verdict."""
+        forged.save(self.path)
+        begin = time.process_time()
+        verdict = verify_proof(self.path, model)
+        took = time.process_time() - begin
+        self.count += 1
+        if took > self.slowest:
+            self.slowest, self.slow_one = took, what
+        return verdict
+
+
+def _forge(judge: _Judge, answer: Any, seed: int, with_sizes: bool) -> None:
+    """Change numbers, arrays, sizes and names in the proof of an answer."""
+    path = judge.path.with_name("answer.proof")
+    answer.write_proof(path)
+    for what, forged, is_strict in forgeries(path, np.random.default_rng(seed)):
+        is_accepted = judge.try_one(what, forged).exit_code != 1
+        judge.passed += is_accepted and is_strict
+        judge.renamed += is_accepted and not is_strict
+    for what, forged in size_forgeries(path, np.random.default_rng(seed)) if with_sizes else ():
+        # A larger number of steps or chains may be a proof as well; it must not take long.
+        judge.renamed += judge.try_one(what, forged).exit_code in (0, 3)
+    for what, forged in name_forgeries(path, np.random.default_rng(seed)):
+        lines = str(judge.try_one(what, forged)).splitlines()
+        heads = [line for line in lines if not line.startswith("  ")][1:]
+        is_plain = heads in (["Claim:", "Checked:", "Assumed:"], []) and all(map(str.isprintable, lines))
+        judge.shown += not is_plain
+
+
+def _forge_beside(judge: _Judge, file: Path, seed: int) -> None:
+    """Let tables drift as far as a comparison with the model file tolerates, or supply what a bound rests on."""
+    path, model, rng = judge.path.with_name("answer.proof"), db.read(file), np.random.default_rng(seed)
+    targets = rng.choice(model.n_variables, 2, replace=False).tolist()
+    db.estimate(model, targets, method="exact", proof=path)
+    laws = db.exact.marginals(model)
+    truth = {k: laws[target].tolist() for k, target in enumerate(targets)}
+    for what, forged in insider_forgeries(path, truth, rng):
+        judge.passed += judge.try_one(what, forged, file).exit_code == 0
+        judge.drifts += 1
+    db.variation(model, db.Scan.systematic(25, 50), targets).write_proof(path)
+    for what, forged in insider_forgeries(path, {}, rng):
+        judge.passed += judge.try_one(what, forged, file).exit_code == 0
+        judge.drifts += 1
 
 
 def _lines() -> Row:

@@ -138,7 +138,7 @@ def is_real(value: object) -> TypeGuard[float]:
 
 
 def exact_number(value: Any) -> Fraction | None:
-    """Return a number as a fraction; None where it is no real number, or a double of it is infinite, nan or falsely 0."""
+    """Return a real number as a fraction; None where its double is not finite, or is 0 while the number is not."""
     if not (is_real(value) or isinstance(value, Decimal)) or not abs(double := float(value)) < np.inf:
         return None
     ratio = (value, 1) if is_whole(value) else value.as_integer_ratio()

@@ -397,7 +397,7 @@ def from_pyagrum(network: object) -> FactorGraph:
     >>> _ = network.cpt("rain").fillWith([0.2, 0.8])  # doctest: +SKIP
     >>> _ = network.cpt("wet").fillWith([0.9, 0.1, 0.2, 0.8])  # doctest: +SKIP
     >>> db.estimate(network, "rain", evidence={"wet": "yes"}).headline  # doctest: +SKIP
-    'P(rain = yes) = 0.529411764706, exact to 1e-12'
+    'P(rain = yes | wet = yes) = 0.529411764706, exact to 1e-12'
     """
     library = require("pyagrum", "pyagrum")
     if isinstance(network, library.BayesNet):
