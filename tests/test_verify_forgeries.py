@@ -477,6 +477,16 @@ def test_sums_that_are_too_large(path):
     assert "joint states" in undecided(fake.verdict(path))
 
 
+def test_numbers_that_are_too_small_for_the_checker(path):
+    """A true claim about a chain of huge potentials is undecided, not false."""
+    rng = np.random.default_rng(3)
+    tables = [300.0 * rng.normal() * np.array([[1.0, -0.5], [-1.0, 1 / 3]]) for _ in range(29)]
+    own = [150.0 * rng.normal(size=2) for _ in range(30)]
+    factors = [((i, i + 1), table) for i, table in enumerate(tables)] + [((i,), row) for i, row in enumerate(own)]
+    db.estimate(db.FactorGraph([2] * 30, factors), [0, 1], method="exact", proof=path)
+    assert "too small for the checker" in undecided(verify_proof(path))
+
+
 def test_many_neighbours(path):
     """More joint states than a float can count."""
     factors = [((0, k), np.zeros((2, 2))) for k in range(1, 1100)]

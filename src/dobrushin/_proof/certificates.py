@@ -14,11 +14,14 @@ from dobrushin._influence.known import KnownInfluence
 from dobrushin._proof.archive import Arrays, plan_about, write_factors, write_file
 from dobrushin._proof.part_of_model import PartOfModel, positions_of
 from dobrushin._proof.writers import cycle_of, plan_draws
-from dobrushin._variation import Variation
+from dobrushin._variation import Variation, evaluate
 from dobrushin.errors import ArgumentError
 
 # A bound on a distance is rounded up by this share, and a limit by this much.
 BOUND_MARGIN, _LIMIT_MARGIN = 1e-6, 1e-9
+# How many times the error of a model the checker may count, at most, for the decimals of its file: it compares tables
+# that are taken relative to their first entries, and several tables of one scope at once.
+_MODEL_ERRORS = 8.0
 
 
 def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> None:
@@ -50,7 +53,8 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
         caps = [number(updated), number(updated), rows.cap]
         triples = np.concatenate([np.stack(part, axis=1).astype(np.float64) for part in (entries, caps)])
         matrix = arrays.add("matrix", triples)
-    error = problem.numbering.spread(problem.error, 0.0)[positions]
+    errors = problem.numbering.spread(problem.error, 0.0)
+    error = errors[positions]
     # The rounding of the model's own numbers is the checker's business: it compares them with a model file.
     error = np.where(error <= np.broadcast_to(source._error, source.n_variables)[positions], 0.0, error)
     initial = np.broadcast_to(np.asarray(problem.initial, dtype=np.float64), problem.n)[positions]
@@ -63,7 +67,12 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
         "initial": arrays.add("initial", initial),
         "matrix": matrix,
     }
-    upper = min(certificate.value * (1.0 + BOUND_MARGIN), float(np.sum(objective.weights)))
+    value = certificate.value
+    if np.any(source._error):
+        full = np.broadcast_to(np.asarray(problem.initial, dtype=np.float64), problem.n)
+        coarser = np.minimum(errors + _MODEL_ERRORS * source._error, 1.0)
+        value = max(value, evaluate(source, scan, objective, full, coarser).value)
+    upper = min(value * (1.0 + BOUND_MARGIN), float(np.sum(objective.weights)))
     weights = [float(weight) for weight in objective.weights]
     question = {"kind": "distance", "variables": number(objective.positions).tolist(), "weights": weights}
     plan = about | {"fingerprint": "", "questions": [question], "confidence": 1.0, "parts": [part_plan]}

@@ -12,7 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
-from dobrushin.verify.document import Array, require
+from dobrushin.verify.document import Array, require, require_reach
 from dobrushin.verify.model import UNIT, Factors, Neighbourhood
 from dobrushin.verify.proof import SOME_STATE, ProofPart, Row, Steps
 
@@ -37,7 +37,7 @@ def forward(
     """Bound the disagreement after a scan; no bound is above `most`."""
     order.charge(rows)
     roundings = (2 * max(len(pairs) for pairs, _ in rows.values()) + 6) * len(order) * UNIT
-    require(roundings < 0.1, "The scan is too long for the checker's arithmetic.")
+    require_reach(roundings < 0.1, "The scan is too long for the checker's arithmetic.")
     b = dict(initial)
     for variable in order:
         pairs, cap = rows[variable]

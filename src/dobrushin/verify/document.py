@@ -26,7 +26,7 @@ class Rejected(Exception):
 
 
 class TooLarge(Exception):
-    """The check would take more time or memory than is allowed."""
+    """The check would take more time, memory or digits than the checker has."""
 
 
 class NotComparable(Exception):
@@ -37,6 +37,12 @@ def require(is_so: Any, why: str) -> None:
     """Reject the proof unless a condition is met."""
     if not is_so:
         raise Rejected(why)
+
+
+def require_reach(is_so: Any, why: str) -> None:
+    """Leave the proof undecided unless the checker's arithmetic is good enough for it."""
+    if not is_so:
+        raise TooLarge(why)
 
 
 def require_all(conditions: dict[str, Any]) -> None:

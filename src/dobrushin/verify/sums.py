@@ -15,7 +15,7 @@ import numpy as np
 
 from dobrushin.verify.certificates import forward, influence
 from dobrushin.verify.claim import ProofQuestion
-from dobrushin.verify.document import Array, require
+from dobrushin.verify.document import Array, require, require_reach
 from dobrushin.verify.model import UNIT, Factors
 from dobrushin.verify.proof import SOME_STATE, ProofPart, Steps
 
@@ -33,7 +33,7 @@ class Table:
         self, scope: tuple[int, ...], values: Array, relative: float, absolute: float
     ) -> None:
         top = float(values.max())
-        require(top > 0.0, "The model allows no state, or its numbers are too small to be summed.")
+        require_reach(top > 0.0, "The model allows no state, or its numbers are too small to be summed.")
         scale = 2.0 ** -math.frexp(top)[1]
         self.scope, self.values = scope, values * scale
         self.relative, self.absolute = relative, absolute * scale
@@ -113,14 +113,14 @@ class Elimination:
         roundings = len(tables) + at_once + sum(states[v] for v in later)
         share = math.prod(1.0 + table.relative for table in tables)
         relative = share * (1.0 + 2.0 * roundings * UNIT) - 1.0
-        require(relative < 1e-3, "The sums are too long for the checker's arithmetic.")
+        require_reach(relative < 1e-3, "The sums are too long for the checker's arithmetic.")
         may_underflow = sum(table.least for table in tables) < -1020.0
         loss = 2.0 * sum(table.absolute for table in tables) + len(tables) * TINY * may_underflow
         loss *= (1.0 + relative) * (cells // max(1, values.size))
         return Table(kept, np.asarray(values), relative, loss)
 
     def _charge(self, cells: int, tables: int, size: int) -> None:
-        require(cells <= MAX_CELLS, "A clique of a sum has too many joint states.")
+        require_reach(cells <= MAX_CELLS, "A clique of a sum has too many joint states.")
         seconds = PER_CONTRACTION + PER_CELL * cells * (tables + 1)
         what, kept = f"a sum over {cells} joint states", 600.0 + 8.0 * size
         self.budget.charge(what, seconds, briefly=2.0**26 + 24.0 * size)
@@ -138,7 +138,7 @@ class Elimination:
         (table,) = self.others[path[0]]
         total = float(table.values.sum())
         loose = table.absolute * (table.values.size + 1) / total
-        require(loose < 1e-3, "The numbers of a sum are too small for the checker.")
+        require_reach(loose < 1e-3, "The numbers of a sum are too small for the checker.")
         relative = 3.0 * table.relative + 8.0 * (table.values.size + 4) * UNIT
         chances = table.values / total
         return chances, chances * relative + 4.0 * loose
@@ -146,7 +146,7 @@ class Elimination:
 
 def _multiply(tables: list[Table], kept: tuple[int, ...]) -> Array:
     held = sorted({v for table in tables for v in table.scope})
-    require(len(held) <= len(ascii_letters), "A clique of a sum has too many variables.")
+    require_reach(len(held) <= len(ascii_letters), "A clique of a sum has too many variables.")
     letter = dict(zip(held, ascii_letters, strict=False))
     scopes = ["".join(letter[v] for v in table.scope) for table in tables]
     result = "".join(letter[v] for v in kept)
