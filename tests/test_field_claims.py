@@ -281,3 +281,46 @@ def test_what_is_too_large_for_a_field_is_told_the_limit():
         field.condition({0: 1e300})
     with pytest.raises(db.ArgumentError, match="at most 1e100 in size"):
         db.sample(field, db.Scan([0]), initial=[1e300, 0.0])
+
+
+def share_of(field, error):
+    """Bound the share of draws within `error` of the lower end of an event."""
+    space, form = space_of(field), field._form
+    end = float(max(form.lower[0], min(form.upper[0], 0.0)))  # the bound does not depend on where in the box it is
+    question = space.reader(field, {}).read(db.Between(0, end, error * 2.0**50))
+    return undecidable_share(question, space.anchor.errors)
+
+
+def largest_band(field, error):
+    """The largest share of the law of one variable that any interval of this half-width has."""
+    form = field._form
+    mode = float(space_of(field).anchor.point[0])
+    spread = 12.0 / math.sqrt(float(form.diagonal[0]))
+    x = np.linspace(max(form.lower[0], mode - spread), min(form.upper[0], mode + spread), 200_001)
+    log = form.log_density(x[:, None])
+    total = np.concatenate([[0.0], np.cumsum(np.exp(log - log.max()))])
+    width = min(len(x), max(1, int(2.0 * error / (x[1] - x[0]))))
+    return float((total[width:] - total[:-width]).max() / total[-1])
+
+
+def shares_and_bands():
+    rng, found = np.random.default_rng(7), []
+    for kind in ("gaussian", "one-sided", "two-sided", "poisson", "logit"):
+        for _ in range(25):
+            field = random_field(rng, kind, 1)
+            error = 1e-3 / math.sqrt(float(field._form.diagonal[0]))
+            found.append((share_of(field, error), largest_band(field, error)))
+    for linear in (30.0, 300.0, -3000.0):  # laws that lean on an end of their box
+        field = db.GaussianField([[1.0]], linear=linear, lower=-1.0, upper=2.0)
+        found.append((share_of(field, 1e-5), largest_band(field, 1e-5)))
+    return found
+
+
+def test_no_law_has_more_undecidable_draws_than_the_plan_counts_with():
+    found = shares_and_bands()
+    assert all(band <= share for share, band in found)
+    # Negative controls: a bound without its constant e^(3/2) / (1/2), or without the slope at the mode, is too small.
+    assert any(band > share / (4.0 * math.exp(1.5)) for share, band in found)
+    flat = db.GaussianField([[1.0]], linear=0.0, lower=-1.0, upper=2.0)
+    steep = db.GaussianField([[1.0]], linear=300.0, lower=-1.0, upper=2.0)
+    assert share_of(flat, 1e-5) < largest_band(steep, 1e-5) <= share_of(steep, 1e-5)
