@@ -513,3 +513,16 @@ class _Over:
     """A deadline that is over."""
 
     left, is_over, limit = 0.0, True, 0.0
+
+
+@pytest.mark.parametrize("tolerance", [1e-300, 5e-324, 1e-17])
+def test_tolerances_below_the_rounding_of_weights_are_refused(tolerance):
+    with pytest.raises(db.CertificateError, match=r"weights: rounding of the weights reaches .*, above the tolerance"):
+        db.estimate(db.Ising.grid(3, 3, couplings=0.6), [0], method="weights", tolerance=tolerance, seed=1)
+
+
+@pytest.mark.parametrize("coupling", [1e16, 1e99, -1e99])
+def test_potentials_of_which_nothing_is_left_are_refused(coupling):
+    model = db.Ising({(0, 1): coupling, (1, 2): 0.5}, fields={0: 1e99})
+    with pytest.raises(db.CertificateError, match="weights: rounding of the weights reaches"):
+        db.estimate(model, [2], method="weights", seed=1)

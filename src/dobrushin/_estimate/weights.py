@@ -86,9 +86,10 @@ class Pilot(NamedTuple):
 
     def tries(self, aim: float, error: float) -> float:
         """Return about the number of tries for a half-width of `aim`, of means of values in [0, 1]."""
-        if not self.share > 0.0:
+        both = aim * self.mean, aim * aim * self.share
+        if not min(both) > 0.0:
             return math.inf
-        return _TRIES * math.log(2.0 / error) * (1.0 / (aim * self.mean) + 1.0 / (aim * aim * self.share))
+        return _TRIES * math.log(2.0 / error) * (1.0 / both[0] + 1.0 / both[1])
 
     def threshold(self, aim: float) -> float:
         """Return the weight below which tries may be given up at random without many more of them."""
@@ -125,6 +126,8 @@ class Weights(Method):
         if n > _MOST_VARIABLES:
             raise cls.refuse(f"mini-buckets are planned for at most {_MOST_VARIABLES} variables, not {n}.")
         made = _make(query, _FEW_BITS)
+        if not (distortion := _distortion(query, made)) < _aim(query):
+            raise cls.refuse(f"rounding of the weights reaches {rounded_up(distortion, 2)}, above the tolerance.")
         runner = Tries.make(made, query.positions, -math.inf)
         current_deadline().charge(_PILOT * runner.try_seconds / cores(), "a pilot of weights")
         pilot = run_pilot(runner)
@@ -209,6 +212,11 @@ def _aim(query: Query) -> float:
     return min(0.5, *(query.tolerance / question.span for question in query.questions))
 
 
+def _distortion(query: Query, made: MiniBuckets) -> float:
+    """Bound the relative error of a weight by rounding; 2 and more are all the same."""
+    return math.expm1(min(made.distortion + query.space.rounding, 2.0))
+
+
 def _whole(number: float) -> int:
     return int(min(number, 2.0**62))
 
@@ -281,7 +289,7 @@ class _WeightRun(Run):
         if most < _FEWEST:
             raise method.refuse("the confidence is so high that the rounding of uniform numbers counts.")
         self.looks = [max(_FEWEST, int(min(most, look * planned))) for look in _LOOKS]
-        self.distortion = math.expm1(made.distortion + query.space.rounding)
+        self.distortion = _distortion(query, made)
         self.weights: list[NDArray[np.float64]] = []
         self.states: list[NDArray[np.int16]] = []
         self.found: list[AnswerRows] | None = None

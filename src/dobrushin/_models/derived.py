@@ -65,7 +65,7 @@ def split_evidence(
             hard[label] = model._called(i)[model._states_at(i).index(state)]
             continue
         likelihood = _read_likelihood(model, i, value)
-        if np.count_nonzero(likelihood) == 1 and not is_asked(model.labels[i]):
+        if sum(map(bool, likelihood)) == 1 and not is_asked(model.labels[i]):
             hard[label] = model._called(i)[next(k for k, number in enumerate(likelihood) if number)]
             continue
         soft[model.labels[i]] = dict(zip(model._called(i), map(float, likelihood), strict=True))

@@ -287,7 +287,7 @@ def _read_tables(tables: Any, pairs: Ints, sizes: Ints) -> Floats:
     if isinstance(tables, np.ndarray) and tables.dtype != object and tables.ndim == 2:
         tables = np.broadcast_to(tables, (len(pairs), *tables.shape))
     if isinstance(tables, np.ndarray) and tables.dtype != object and tables.ndim == 3 and len(tables) == len(pairs):
-        flat = check.real_array(tables, "tables").reshape(len(pairs), -1)
+        flat = check.real_array(tables, "tables").reshape(len(pairs), -1 if len(pairs) else 0)
         wrong = (shapes != tables.shape[1:]).any(axis=1)
         got = np.broadcast_to(tables.shape[1:], shapes.shape)
         parts = list(flat[:0])

@@ -33,7 +33,8 @@ class Table:
         self, scope: tuple[int, ...], values: Array, relative: float, absolute: float
     ) -> None:
         top = float(values.max())
-        require_reach(top > 0.0, "The model allows no state, or its numbers are too small to be summed.")
+        why = "The model allows no state, or its numbers are too small to be summed."
+        require_reach(top > 0.0, why)
         scale = 2.0 ** -math.frexp(top)[1]
         self.scope, self.values = scope, values * scale
         self.relative, self.absolute = relative, absolute * scale
