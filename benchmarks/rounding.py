@@ -32,8 +32,8 @@ from dobrushin._models.forms import Form
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import test_fields as fields
-import test_rounding_of_models as tables
-import test_rounding_of_readers as readers
+import test_io_rounding as readers
+import test_models_rounding as tables
 
 # Digits in which potentials are added, so that numbers from 1e300 to 1e-300 lose nothing; and those of exponentials.
 _SUM_DIGITS, _DIGITS = 800, 60
