@@ -88,7 +88,7 @@ def test_a_part_that_fails_leaves_the_others(monkeypatch):
     assert db.estimate(model, [0, 920], tolerance=0.05).plan.is_certain
     with pytest.raises(db.CertificateError) as caught:
         db.estimate(together(HARD, HARD), "all")
-    assert set(caught.value.reasons) == {"dobrushin", "local", "exact", "parts"}
+    assert set(caught.value.reasons) == {"dobrushin", "local", "walks", "exact", "parts"}
     assert caught.value.result is None or caught.value.result.half_width.min() == 0.5
 
 

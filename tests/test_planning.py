@@ -96,7 +96,7 @@ class TestLimits:
 
     def test_auto_goes_on_with_the_next_method(self, little_work):
         del little_work
-        model = db.Ising({(i, i + 1): 0.4 for i in range(3000)}, fields={0: 0.1})
+        model = db.Potts({(i, i + 1): 0.8 for i in range(3000)}, 3, {0: [0.1, 0.0, 0.0]})
         assert db.plan(model, "all", tolerance=0.001).method == "exact"
 
     def test_what_was_found_before_the_end_is_kept(self, monkeypatch):
