@@ -42,6 +42,7 @@ _MEMBERS = {
     "method": (None, "coalescence", {"_estimate", "_diagnose", "cli", "report"}),
     "kernel": (None, "potts", {"_sampling", "_estimate"}),
     "format": ("maxcut", "maxcut", {"io", "cli"}),
+    "likelihood": ("bernoulli", None, {"_fields", "_kernels", "_proof", "verify", "cli", "report"}),
 }
 
 
