@@ -167,3 +167,24 @@ def test_graphs_of_other_models():
     assert FIELD.edges == [("u", "v")]
     with pytest.raises(db.ArgumentError, match="lazy"):
         db.Ising.grid(3, 4, lambda k: 0.1 + 0.0 * k).edges  # noqa: B018
+
+
+# -- labels ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: db.Ising({("a", "b"): 1.0}, fields={"A": 2.0}),
+        lambda: db.Potts({("a", "b"): 1.0}, 2, unaries={"A": [0.0, 1.0]}),
+        lambda: db.SpinMRF({("a", "b"): 1.0}, fields={"A": 2.0}),
+        lambda: db.Ising({(0, 1): 1.0}, fields={10: 2.0}),
+    ],
+)
+def test_a_misspelt_label_adds_no_variable(make):
+    with pytest.raises(db.ArgumentError, match="labels of the model"):
+        make()
+
+
+def test_fields_name_the_variables_of_a_model_without_couplings():
+    assert db.Ising({}, fields={"a": 1.0, "b": 0.0}).labels == ("a", "b")

@@ -387,7 +387,7 @@ def test_what_cannot_be_certified_is_refused_in_one_sentence():
         (lambda: read(IsingEBM([a, b], [(a, b)], jnp.zeros(3), jnp.ones(1), jnp.array(1.0))), "a bias for each node"),
         (lambda: read(coarse), "float32 or float64. Got bfloat16."),
         (lambda: read(3), "an energy of thrml .* Got 3."),
-        (lambda: read(ebm, [jnp.array([True])]), "'clamped' .* None but for a program"),
+        (lambda: read(ebm, [jnp.array([True])]), "'clamped' .* only a SamplingProgram has clamped nodes"),
         (lambda: read(held), "the states of the 1 clamped blocks"),
         (lambda: read(held, [jnp.array([True])]), r"for each node of block 0 \(2\). Got shape \(1,\)"),
         (lambda: read(held, [jnp.array([0, 1])]), "True or False for spins. Got 0 at node 0 of block 0."),

@@ -47,22 +47,22 @@ class Cycle:
         return len(self.cycle)
 
     def array(self) -> Ints:
-        """The cycle as an array."""
+        """Return the cycle as an array."""
         return np.arange(len(self.cycle)) if isinstance(self.cycle, range) else self.cycle
 
     def at(self, steps: Ints) -> Ints:
-        """The positions that these steps update."""
+        """Return the positions that these steps update."""
         place = (self.first + steps) % len(self.cycle)
         return place if self.is_systematic else self.array()[place]
 
     def order(self) -> Ints:
-        """The positions, step by step, as an array of its own."""
+        """Return the positions, step by step, as an array of its own."""
         if self.steps < len(self.cycle):
             return self.at(np.arange(self.steps))
         return np.resize(np.roll(self.array(), -self.first), self.steps)
 
     def cut(self, lo: int, hi: int) -> Cycle:
-        """Steps lo to hi."""
+        """Return steps lo to hi."""
         return Cycle(self.cycle, (self.first + lo) % len(self.cycle), hi - lo)
 
     def within(self, part: Numbering) -> Cycle:
@@ -74,7 +74,7 @@ class Cycle:
         return self.order() if self.steps < len(self.cycle) else self.array()
 
     def counts(self) -> Array:
-        """How often each position occurs."""
+        """Return how often each position occurs."""
         whole, rest = divmod(self.steps, len(self.cycle))
         counts = np.bincount(self.cut(0, rest).order(), minlength=self.size())
         return counts + whole * np.bincount(self.array(), minlength=self.size()) if whole else counts
@@ -103,11 +103,11 @@ class Draw:
     period: ClassVar[int] = 1
 
     def vector(self) -> Floats:
-        """Probability of each position."""
+        """Return the probability of each position."""
         return np.full(self.n, 1.0 / self.n) if self.probabilities is None else self.probabilities
 
     def cut(self, lo: int, hi: int) -> Draw:
-        """Steps lo to hi."""
+        """Return steps lo to hi."""
         return Draw(self.n, self.probabilities, hi - lo)
 
     def within(self, part: Numbering) -> Draw:
@@ -117,7 +117,7 @@ class Draw:
         return Draw(part.size, frozen(q), self.steps)
 
     def updates(self) -> Ints:
-        """Positions that some step can update."""
+        """Return positions that some step can update."""
         return np.flatnonzero(self.vector())
 
     def counts(self) -> Floats:
@@ -125,7 +125,7 @@ class Draw:
         return self.steps * self.vector()
 
     def size(self) -> int:
-        """Number of positions."""
+        """Return the number of positions."""
         return self.n
 
     def __str__(self) -> str:
@@ -137,7 +137,7 @@ Segment = Cycle | Draw
 
 
 def read_order(order: Any) -> Ints:
-    """Positions, at least one."""
+    """Return positions, at least one."""
     try:
         array = np.asarray(order)
     except ValueError:
@@ -267,14 +267,14 @@ class Scan:
 
     @public()
     def step_probabilities(self, t: int, n: int | None = None) -> Floats:
-        """The vector q_t of step `t` (counted from 0) over `n` variables."""
+        """Return the vector q_t of step `t` (counted from 0) over `n` variables."""
         if not 0 <= t < len(self):
             raise ArgumentError("t", f"from 0 to {len(self) - 1}", t)
         return self[t : t + 1].counts(self._size if n is None else n).astype(np.float64)
 
     @public()
     def counts(self, n: int | None = None) -> Array:
-        """How often each variable is updated (for random scans: on average).
+        """Return how often each variable is updated (for random scans: on average).
 
         Parameters
         ----------
@@ -289,13 +289,13 @@ class Scan:
         return total
 
     def _updates(self, n: int) -> Ints:
-        """Positions, among `n`, that some step can update, sorted."""
+        """Return positions, among `n`, that some step can update, sorted."""
         if any(not s.is_random and s.is_systematic and s.steps >= s.period == n for s in self._segments):
             return np.arange(n)
         return distinct(np.concatenate([segment.updates() for segment in self._segments]), n)
 
     def _within(self, part: Numbering) -> Scan:
-        """The scan by the numbers of a part that holds all that it updates; `lift` is the way back."""
+        """Return the scan by the numbers of a part that holds all that it updates; `lift` is the way back."""
         return Scan._of(tuple(segment.within(part) for segment in self._segments))
 
     def _lift(self, part: Numbering | None) -> Scan:
@@ -411,7 +411,7 @@ class Scan:
             np.savez_compressed(file, **self._to_arrays())
 
     def _to_arrays(self) -> dict[str, Any]:
-        """The scan as a dict of arrays, as it is written to files."""
+        """Return the scan as a dict of arrays, as it is written to files."""
         arrays: dict[str, Any] = {"format": np.array("dobrushin scan 1")}
         for k, segment in enumerate(self._segments):
             if segment.is_random:

@@ -49,7 +49,7 @@ class Objective:
 
 
 def read_objective(source: RowSource, targets: Any, weights: Any) -> Objective:
-    """The objective of a call; all variables when neither targets nor weights are given."""
+    """Return the objective of a call; all variables when neither targets nor weights are given."""
     n = source.n_variables
     if targets is not None and weights is not None:
         raise ArgumentError("weights", "None when 'targets' is given", weights)
@@ -97,7 +97,7 @@ class Problem:
         return self.numbering.take(self.initial)
 
     def roundings(self, scan: Scan) -> int:
-        """The number of roundings that one entry of b can suffer on the way through the scan."""
+        """Return the number of roundings that one entry of b can suffer on the way through the scan."""
         width = int(np.diff(self.start).max(initial=0))
         return sum((width + (5 if segment.is_random else 1)) * segment.steps for segment in scan._segments)
 
@@ -116,7 +116,7 @@ class Problem:
         return self.numbering.look_up(values, positions, self.initial)
 
     def sum(self, b: Floats, objective: Objective, weights: Floats, roundings: int) -> float:
-        """The weighted sum of b over the objective's variables, rounded up."""
+        """Return the weighted sum of b over the objective's variables, rounded up."""
         return weighted_sum(weights, self.at(b, objective.positions), roundings)
 
     def lift(self, part: Numbering) -> Problem:
@@ -126,7 +126,7 @@ class Problem:
 
 
 def touched_by(source: RowSource, scan: Scan, initial: Floats | float, error: Any) -> Problem:
-    """The rows of the updated variables, and no others."""
+    """Return the problem of the variables that the scan updates, with their rows of influence."""
     n = source.n_variables
     updated = scan._updates(n)
     rows = source.rows(updated)
@@ -189,7 +189,7 @@ class Variation:
 
     @public()
     def curve(self, every: int | None = None) -> tuple[Ints, Floats]:
-        """The bound after 0, `every`, 2 `every`, ... steps and after the last.
+        """Return the bound after 0, `every`, 2 `every`, ... steps and after the last.
 
         Parameters
         ----------
@@ -256,7 +256,7 @@ class Variation:
 
     @property
     def _kind_of_bounds(self) -> str:
-        """What `target_bounds` are, in a few words."""
+        """Return what `target_bounds` are about, as a label for notebooks."""
         return "each target"
 
     def _repr_html_(self) -> str:
@@ -268,7 +268,7 @@ class Variation:
         return f"{type(self).__name__}({self._describe()})"
 
     def _describe(self) -> str:
-        """The bound in a few words."""
+        """Return the bound in a few words."""
         about = self._objective.describe(self._problem.n)
         verdict = " (vacuous: no better than the trivial bound)" if self.is_vacuous else ""
         kind = "total variation" if self._objective.is_set else "bias"
@@ -349,7 +349,7 @@ def variation(
 def evaluate(
     source: RowSource, scan: Scan, objective: Objective, initial: Floats | float = 1.0, error: Any = 0.0
 ) -> Variation:
-    """A fresh forward pass: the only place where reported bounds come from."""
+    """Evaluate the bound for a whole scan, first step to last. All reported bounds come from here."""
     scan._check_fits(source.n_variables)
     problem = touched_by(source, scan, initial, error)
     b = problem.start_values()

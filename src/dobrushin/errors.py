@@ -87,7 +87,7 @@ class ArgumentError(_Told, ValueError):
         self._tell(self.about(f"The '{self.argument}' argument{of}"))
 
     def about(self, subject: str) -> str:
-        """The same message about another subject, such as an option of the command line."""
+        """Return the same message about another subject, such as an option of the command line."""
         return f"{subject} {self._fault}"
 
 

@@ -58,7 +58,7 @@ class ClusterRunner(Runner):
 
     @property
     def scan(self) -> Scan:
-        """Return the sweeps of all rounds, as the machinery of batches counts them."""
+        """Return a scan with as many steps as all rounds have sweeps, by which batches measure work."""
         return Scan.systematic(1, self.past * (2**self.rounds - 1))
 
     @property

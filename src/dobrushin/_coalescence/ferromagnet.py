@@ -1,8 +1,8 @@
-"""Ferromagnets: models whose random clusters can be drawn, after their states are relabelled. [trusted]
+"""Ferromagnets: models whose random clusters can be drawn, after relabelling their states. [trusted]
 
-Neighbours follow each other, x_j = turn(x_i) is rewarded by a factor exp(K) with K > 0, and relabelling the states of
-each variable (for spins: flipping some) turns every such pair into "equal states". Fields favour one state each, the
-same one in all variables of a component after relabelling.
+Each coupling multiplies the weight by exp(K), K > 0, if x_j = turn(x_i), where turn permutes the states. Relabelling
+the states of each variable (for spins: flipping some) makes every such condition x_j = x_i. Fields favour one state
+each, the same one in all variables of a component after relabelling.
 """
 
 from __future__ import annotations

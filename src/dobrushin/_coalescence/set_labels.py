@@ -1,4 +1,7 @@
-"""Sets of labels of any model: labels race, with exponential times, in many runs side by side. [trusted]"""
+"""Bounding sets for variables of any number of states, in many runs side by side. [trusted]
+
+An update draws an exponential time for each state, with the state's weight as rate; the first state to finish wins.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,7 @@ class SetLabels(FlagKernel):
 
 @dataclass(frozen=True)
 class SetRace(FlagKernel):
-    """Any model: labels race."""
+    """Bounding sets whose updates are races between states with exponential times; for every model."""
 
     region: Region
     largest: int  # most states of any variable of the model: random numbers per step

@@ -96,7 +96,9 @@ class SetKernel(SetRunner):
         return self.begin(len(chains))
 
     def load(self, states: NDArray[np.int64]) -> NDArray[Any]:
-        raise NotImplementedError("sets begin with everything")
+        raise NotImplementedError(
+            "bounding sets start with all states of each variable; initial states cannot be loaded"
+        )
 
     def run(self, x: NDArray[Any], work: Work) -> None:
         order, place = work.order_in(self.region)

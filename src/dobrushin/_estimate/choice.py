@@ -73,7 +73,7 @@ def choose_for_call(
 
 
 def _is_always_possible(model: Model) -> bool:
-    """Return whether no evidence is impossible, so that a ball is enough for an answer."""
+    """Return whether all evidence has positive probability, so that a region around the targets is enough."""
     return model._form.is_indexed and not model._form.has_zeros
 
 

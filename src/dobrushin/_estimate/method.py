@@ -124,7 +124,7 @@ class Plan:
         return self.tolerance - (self.bias or 0.0)
 
     def _lift(self, part: Numbering) -> Plan:
-        """The plan with its scan by positions in the model that the part belongs to."""
+        """Return the plan with its scan by positions in the model that the part belongs to."""
         return self if self.scan is None else replace(self, scan=self.scan._lift(part))
 
     def __str__(self) -> str:
@@ -333,7 +333,7 @@ class Method(ABC):
             )
 
     def updated(self) -> NDArray[np.int64]:
-        """Return positions of the variables whose neighbours the answer uses; empty if it uses the whole model."""
+        """Return the positions of the variables whose neighbours the answer uses; empty if it uses the whole model."""
         scan, n = self.plan.scan, self.query.model.n_variables
         return np.empty(0, dtype=np.int64) if scan is None else scan._updates(n)
 

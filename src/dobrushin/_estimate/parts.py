@@ -269,10 +269,10 @@ def _by_component(query: Query) -> list[NDArray[np.int64]]:
 
 
 def _by_relevance(query: Query) -> list[NDArray[np.int64]] | None:
-    """Return for each variable of each question a part number, by the variables relevant to each target.
+    """Group the variables of the questions by relevance; return the number of the group of each variable.
 
-    The targets with most relevant variables come first, and take all targets among these variables. None if no
-    variable is barren (then only components differ) or if there are too many targets.
+    The target with the most relevant variables begins the first group, which has all targets among these variables, and
+    so on. None if no variable is barren (then groups are connected components), or if there are too many targets.
     """
     form, n = query.model._form, query.model.n_variables
     # What is answered together: the number of its question, its columns there, and the positions of its variables.

@@ -322,7 +322,7 @@ class Statistic(Target):
     def event(
         cls, labels: Iterable[Hashable], predicate: Callable[[NDArray[Any]], ArrayLike], name: str = "event"
     ) -> Statistic:
-        """The probability of an event.
+        """Return the probability of an event.
 
         Parameters
         ----------

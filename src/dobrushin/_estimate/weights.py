@@ -352,10 +352,10 @@ class _WeightRun(Run):
         return False
 
     def job(self) -> tuple[Job, range]:
-        raise NotImplementedError("tries have no twin on the GPU")
+        raise NotImplementedError("weighted draws cannot be made on a GPU")
 
     def finish(self, job: Job, outcome: Outcome) -> Estimate:
-        raise NotImplementedError("tries have no twin on the GPU")
+        raise NotImplementedError("weighted draws cannot be made on a GPU")
 
 
 def weighted_interval(

@@ -182,7 +182,7 @@ def _refuse(entries: float, most: float) -> None:
 
 
 def _order_of_large(graph: Any, sizes: list[int], sweep: list[int], most: float) -> Order:
-    """The better of a sweep and min-fill, on graphs too large for bits."""
+    """Return the better of a sweep and min-fill, on graphs too large for bits."""
     best: Order | None = None
     refusals = []
     for find in (lambda: sweep, lambda: _min_fill(graph, sizes, most)):

@@ -181,7 +181,7 @@ class _Builder:
         return self.spans[block], self.scopes[block], block
 
     def _add_node(self, children: list[int], variables: set[int] | None = None, entries: int = 0) -> int:
-        """Multiply tables, whose variables and entries may be known; sum out the variables that no other table has."""
+        """Add a step that multiplies tables and sums out the variables that are in no other table."""
         whole = {v for b in children for v in self.scopes[b]} if variables is None else variables
         live, made, kept = self.live, len(self.scopes), []
         for v in whole:

@@ -169,7 +169,7 @@ def plan_partition(tables: FactorTables, given: Mapping[int, int], limit: float,
 
 
 def condition(tables: FactorTables, given: Mapping[int, int]) -> tuple[FactorTables | None, float]:
-    """Return the tables of the other variables, None if there are none, and the constant that they leave out."""
+    """Fix the given variables; return tables of the others (None: all are given) and the constant left."""
     if not given:
         return tables, 0.0
     state = np.zeros(tables.n_variables, dtype=np.int64)

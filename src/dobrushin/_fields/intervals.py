@@ -170,7 +170,7 @@ class FieldTally(Tally):
 
 
 def deciding_error(question: Any, errors: DrawErrors) -> float:
-    """Return how close to an end of its interval a draw cannot be decided; 0 on finite sets, without rounding."""
+    """Return the distance from an end of its interval below which rounding may misplace a draw; 0 on finite sets."""
     i, (low, high) = question.positions[0], question.target._ends
     if question.space.form.is_finite[i]:
         return 0.0

@@ -340,14 +340,16 @@ class LazyGrid(Model):
 
     @property
     def _lowered(self) -> NoReturn:  # type: ignore[override]
-        raise ArgumentError("model", "made as a whole here: by a function only estimate and plan", self)
+        raise ArgumentError(
+            "model", "in memory: a field whose linear terms are a function is only for estimate and plan", self
+        )
 
     def _parts(self) -> None:
         return None
 
     def _read_evidence(self, evidence: Any) -> dict[int, Any]:
         if evidence:
-            raise ArgumentError("evidence", "None for a field by a function", evidence)
+            raise ArgumentError("evidence", "None for a field whose linear terms are a function", evidence)
         return {}
 
     @public(name="GaussianField.grid")
@@ -410,7 +412,7 @@ class LazySpace(Space):
         return _LazyReader(model, evidence, model, self)
 
     def condition(self, evidence: Mapping[Hashable, Any]) -> Space:
-        raise ArgumentError("evidence", "None for a field by a function", evidence)
+        raise ArgumentError("evidence", "None for a field whose linear terms are a function", evidence)
 
     def provable(self) -> Space:
         requirement = "one that is made as a whole for a proof: a file cannot hold a function"

@@ -50,7 +50,7 @@ class KnownInfluence:
         return self.model._error
 
     def rows(self, positions: Ints) -> Rows:
-        """The rows at increasing positions."""
+        """Return the rows at increasing positions."""
         with self._lock:
             return self._rows(positions)
 
@@ -121,7 +121,7 @@ def known_influence(model: Model, before: KnownInfluence | None = None, kept: In
 
 
 def row_source(influence: Any) -> RowSource:
-    """Rows of an `Influence`, or of a model's, computed when they are first asked for."""
+    """Return the rows of an `Influence`, or of a model's, computed when they are first asked for."""
     if isinstance(influence, RowSource):
         return influence
     return known_influence(as_model(influence, "model", "a model or an Influence"))

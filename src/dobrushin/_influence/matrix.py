@@ -142,7 +142,7 @@ class Influence:
         return THEOREMS[self._theorem[span][places[0]]] if len(places) else None
 
     def rows(self, positions: Ints) -> Rows:
-        """Rows of the bound at increasing positions, for the stages that follow."""
+        """Return the rows of the bound at increasing positions, for the stages that follow."""
         if self._computed is not None and not (known := np.isin(positions, self._computed)).all():
             label = self._labels[int(positions[int(np.argmin(known))])]
             raise ArgumentError("rows", "None, or include every variable that is updated", label)

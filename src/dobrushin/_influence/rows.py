@@ -80,7 +80,7 @@ class WantedRows(NamedTuple):
         return Bounds(np.zeros(entries), np.zeros(entries, dtype=np.uint8), np.ones(len(self.positions)))
 
     def before_enumeration(self, bounds: Bounds) -> Bounds:
-        """The bounds to improve; the trivial ones if enumeration has to stand by itself."""
+        """Return the bounds to improve; the trivial ones if enumeration has to stand by itself."""
         if self.method != "exact":
             return bounds
         # A variable without neighbours has no influence on it.
@@ -88,7 +88,7 @@ class WantedRows(NamedTuple):
         return Bounds(np.ones_like(bounds.values), np.full_like(bounds.theorem, ENUMERATED), cap)
 
     def entries(self, first: Array) -> Ints:
-        """Places of the entries of these rows in arrays over all rows, which begin at `first`."""
+        """Return places of the entries of these rows in arrays over all rows, which begin at `first`."""
         return np.arange(self.start[-1]) + np.repeat(first[self.positions] - self.start[:-1], np.diff(self.start))
 
 
@@ -128,7 +128,7 @@ class RowSource(Protocol):
 
 
 def influence_rows(model: Model, positions: Ints, method: str) -> Rows:
-    """The rows at `positions` (increasing), by the smallest bound that `method` allows."""
+    """Return the rows at `positions` (increasing), by the smallest bound that `method` allows."""
     positions, (ends, columns) = frozen(positions), model._form.adjacency
     first = ends[positions].astype(np.int64)
     start, entry = row_entries(first, ends[positions + 1].astype(np.int64) - first)

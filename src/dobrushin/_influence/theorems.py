@@ -45,7 +45,7 @@ class Packed(NamedTuple):
 
 @theorem_for(FactorTables)
 def factor_rows(form: FactorTables, wanted: WantedRows) -> Bounds:
-    """The range of the factors and, unless the method is "paper", enumeration under a budget.
+    """Return the range of the factors and, unless the method is "paper", enumeration under a budget.
 
     The paper has no theorem for factors: see the theory page, "Range of the factors".
     """
@@ -192,7 +192,7 @@ def pair_table_rows(form: PairTables, wanted: WantedRows) -> Bounds:
 
 
 def _find_bounds(tables: _PackedPairs, wanted: WantedRows, bounds: Bounds) -> None:
-    """Fill in Theorem 4, or distances from a centre in rows where that takes too long."""
+    """Fill `bounds` by Theorem 4; in rows where that takes too long, by distances from one central law."""
     start, k_own, k_other = tables.start, tables.k_own, tables.k_other
     own = np.repeat(k_own, np.diff(start)).astype(float)
     rows, coarse = budget.split_rows(start, 0.5 * (own + 16) * k_other.astype(float) ** 2, own * k_other)

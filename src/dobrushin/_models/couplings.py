@@ -17,7 +17,7 @@ from dobrushin.errors import ArgumentError
 
 
 def is_graph(value: object) -> bool:
-    """Whether this is a networkx graph (found by its face, so that networkx stays optional)."""
+    """Return whether this is a networkx graph (found by its face, so that networkx stays optional)."""
     return hasattr(value, "nodes") and hasattr(value, "edges") and hasattr(value, "is_directed")
 
 
@@ -74,7 +74,7 @@ class Pairs(NamedTuple):
 def read_pairs(
     couplings: Any, potentials: Any, argument: str, attribute: str, zero: Any, weight: str = "weight"
 ) -> Pairs:
-    """Read couplings in any accepted form, and the fields or unaries, which may name further variables.
+    """Read couplings in any accepted form, and the fields or unaries, which name variables only if no coupling does.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def read_weights(entries: list[tuple[Any, str, Any]], argument: str) -> tuple[Fl
 def name_variables(
     keys: Sequence[tuple[Hashable, ...]], argument: str, per_variable: Any
 ) -> tuple[int, Sequence[Hashable] | None, dict[Hashable, int] | None]:
-    """Number, labels and positions of the variables that index tuples speak of.
+    """Return the number, the labels and the positions of the variables in index tuples.
 
     Whole numbers are positions (so variables in between exist too) and must not be negative; any other labels are
     numbered in order of appearance.
@@ -147,7 +147,8 @@ def name_variables(
     for key in keys:
         for name in key:
             names.setdefault(name, len(names))
-    if is_named := isinstance(per_variable, Mapping):
+    is_named = isinstance(per_variable, Mapping)
+    if is_named and not names:  # else a misspelt label would add a variable
         for name in per_variable:
             names.setdefault(name, len(names))
     if all(check.is_whole(name) for name in names):

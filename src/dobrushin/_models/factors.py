@@ -155,7 +155,7 @@ class ScopedForm(DivisibleForm):
         return len(self.scope_start) - 1
 
     def scope_of(self, k: int) -> Ints:
-        """Positions of the variables of factor `k`."""
+        """Return the positions of the variables of factor `k`."""
         return self.scope[self.scope_start[k] : self.scope_start[k + 1]]
 
     @property
@@ -380,7 +380,7 @@ class FactorTables(ScopedForm):
         return left, math.fsum(terms), self.error + rest.error
 
     def sum_variation(self, k: int, axis: int) -> float:
-        """How much the sum of factor `k` over an axis varies with the others, computed once; see `barren`."""
+        """Return how much the sum of factor `k` over an axis varies with the others, computed once; see `barren`."""
         if (k, axis) not in self._variations:
             self._variations[k, axis] = sum_variation(self.factor(k)[1], axis)
         return self._variations[k, axis]

@@ -93,7 +93,7 @@ class PartSource(Variables, ABC):
         """
 
     def is_forbidden(self, positions: Ints, digits: Ints) -> Bools:
-        """Return which variables may not have these digits by their unary potentials."""
+        """Return which variables have unary potential -inf at these states, given as digits 0, 1, ..."""
         del digits
         return np.zeros(len(positions), dtype=np.bool_)
 
@@ -193,7 +193,7 @@ class Form(Variables, ABC):
         return near
 
     def components(self) -> NDArray[np.int32]:
-        """Number of the connected component of each variable."""
+        """Return the number of the connected component of each variable."""
         start, neighbor = self.adjacency
         links = np.ones(len(neighbor), dtype=np.int8)
         graph = sparse.csr_array((links, neighbor, start), shape=(self.n_variables, self.n_variables))
@@ -237,7 +237,7 @@ class Form(Variables, ABC):
     @classmethod
     @abstractmethod
     def from_arrays(cls, arrays: CheckedArrays) -> Self:
-        """Make the form from the arrays of a file; `arrays` raises what is wrong with them."""
+        """Make the form from the arrays of a file; `arrays` raises an error if one is missing or malformed."""
 
 
 class DivisibleForm(Form, PartSource):
@@ -365,7 +365,7 @@ def widen(form: Form, implementations: Mapping[type[Form], T]) -> tuple[Any, T]:
             if kind in implementations:
                 return wider, implementations[kind]
         wider = wider.wider()
-    raise TypeError(f"nothing is known for {type(form).__name__} and wider forms")
+    raise TypeError(f"no version of this function is registered for {type(form).__name__} or a wider form")
 
 
 FLOAT, WHOLE = np.dtype(np.float64), np.dtype(np.int64)
@@ -435,7 +435,7 @@ class CheckedArrays:
         return symmetric(i, j, weights, n)
 
     def cardinalities(self) -> Ints:
-        """Numbers of states."""
+        """Return the numbers of states."""
         sizes = self["cardinalities"]
         self.require_variables(len(sizes))
         self.require(sizes >= 2, "cardinalities of 2 or more", sizes)

@@ -265,7 +265,7 @@ class GridPairs(LazyPairs):
 
 @dataclass(frozen=True)
 class MappedArray:
-    """The place of an array in a file."""
+    """The file, offset, shape and type of a memory-mapped array, to open it again in another process."""
 
     path: str
     offset: int

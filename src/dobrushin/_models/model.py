@@ -120,7 +120,7 @@ class Model(WithGraph):
 
     @public()
     def index(self, label: Hashable) -> int:
-        """Position of the variable with this label."""
+        """Return the position of the variable with this label."""
         position = check.label_position(label, self._labels, self._lookup)
         if position is None:
             raise ArgumentError("label", check.expected_labels(self._labels, label), label)
@@ -143,11 +143,11 @@ class Model(WithGraph):
         return NamesByLabel(self)
 
     def _names_at(self, i: int) -> Names | None:
-        """Names of the states of the variable at position `i`."""
+        """Return the names of the states of the variable at position `i`."""
         return None if self._state_names is None else self._state_names.at(i)
 
     def _called(self, i: int) -> Sequence[Any]:
-        """Names of the states of the variable at position `i`, or their numbers where they have no names."""
+        """Return names of the states of the variable at position `i`, or their numbers where they have no names."""
         return self._names_at(i) or self._states_at(i)
 
     def _names_of(self, positions: Array) -> StateNames | None:
@@ -155,7 +155,7 @@ class Model(WithGraph):
 
     @public()
     def neighbors(self, i: int) -> NDArray[np.intp]:
-        """Positions of the variables that share a term with the variable at position `i`."""
+        """Return the positions of the variables that share a term with the variable at position `i`."""
         self._check_position(i)
         start, neighbor = self._form.adjacency
         return neighbor[start[i] : start[i + 1]].astype(np.intp)
@@ -231,7 +231,7 @@ class Model(WithGraph):
 
     @public()
     def condition(self, evidence: Evidence) -> Model:
-        """The model of the remaining variables, given the values of some.
+        """Return the model of the remaining variables, given the values of some.
 
         Parameters
         ----------
@@ -268,7 +268,7 @@ class Model(WithGraph):
         return self._called(i)[self._states_at(i).index(state)]
 
     def _fix(self, given: Mapping[int, Any]) -> Model:
-        """The model of the remaining variables, given the states of some by position."""
+        """Return the model of the remaining variables, given the states of some by position."""
         if not given:
             return self
         known = np.array(list(given), dtype=np.int64)
@@ -421,7 +421,7 @@ class Model(WithGraph):
 
     @public()
     def states(self, i: int) -> range:
-        """The states of the variable at position `i`: ``range(-1, 2, 2)`` for spins, ``range(k)`` otherwise."""
+        """Return the states of the variable at position `i`: ``range(-1, 2, 2)`` for spins, ``range(k)`` otherwise."""
         self._check_position(i)
         return self._states_at(i)
 

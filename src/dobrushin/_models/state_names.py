@@ -29,18 +29,18 @@ class StateNames(NamedTuple):
     of_spins: bool = False  # the states 0, 1 stand for spins -1, +1, which functions of states are given
 
     def at(self, i: int) -> Names | None:
-        """Names of the states of one variable; None if it has none."""
+        """Return the names of the states of one variable; None if it has none."""
         return self.own[i] if self.common is None else self.common
 
     def restrict(self, positions: Array) -> StateNames:
-        """The names of some of the variables, in this order."""
+        """Return the names of some of the variables, in this order."""
         if self.common is not None:
             return self
         return self._replace(own=tuple(self.own[i] for i in positions.tolist()))
 
 
 def call_states(states: Array, names: Names | None, spins: bool) -> Array:
-    """States of one variable as people call them: by their names, if there are some."""
+    """Return the states of one variable as people call them: by their names, if there are some."""
     if names is None:
         return states
     digits = states.astype(np.int64)
@@ -114,7 +114,7 @@ def _read_list(items: list[Any], model: Model) -> StateNames | None:
 
 
 def read_names(value: Any, size: int, where: str = "") -> Names:
-    """Names of the states of a variable, or of all of them."""
+    """Return the names of the states of a variable, or of all of them."""
     if not check.is_several(value):
         raise ArgumentError("state_names", "a tuple of names for each variable", value, where)
     names = tuple(value)
@@ -149,7 +149,7 @@ def shown_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:
 
 
 def read_state(model: Model, i: int, value: Any, argument: str) -> int:
-    """The state of a variable as the model counts it, by its name or its number."""
+    """Return the state of a variable as the model counts it, by its name or its number."""
     states, names = model._states_at(i), model._names_at(i)
     if names is not None and isinstance(value, Hashable) and value in names:
         return states[names.index(value)]
@@ -160,7 +160,7 @@ def read_state(model: Model, i: int, value: Any, argument: str) -> int:
 
 
 def is_number_of_state(value: Any, states: range, names: Sequence[Hashable] | None) -> bool:
-    """Whether a value that is no name is a state by its number, and nothing else could be meant.
+    """Return whether a value that is no name is a state by its number, and nothing else could be meant.
 
     A state cannot be given by its number if its names are numbers, or if a name of another state is the same digits.
     """

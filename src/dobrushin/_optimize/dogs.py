@@ -210,7 +210,7 @@ def polisher(matrix: Any, weights: Floats, candidate: Bools, rounds: int) -> Cal
 
 
 def move_single_steps(matrix: Any, weights: Floats, candidate: Bools, order: Ints) -> Ints:
-    """The order after moves of single steps, or as it was when it is too long for that."""
+    """Return the order after moves of single steps, or as it was when it is too long for that."""
     tries = int(_MOVE_BUDGET / (len(order) * (matrix.nnz + len(weights))))
     if len(order) < 2 or tries < len(order):  # not even one try for each step
         return order

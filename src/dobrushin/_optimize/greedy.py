@@ -169,7 +169,7 @@ class BackwardGreedy:
         return self._norms[: self.steps + 1]
 
     def order(self, steps: int | None = None) -> Ints:
-        """Positions in the model, first step first, of the scan of this length."""
+        """Return positions in the model, first step first, of the scan of this length."""
         return self.ids[self._order[: self.steps if steps is None else min(steps, self.steps)][::-1]]
 
     def last(self, steps: int) -> Ints:
@@ -178,7 +178,7 @@ class BackwardGreedy:
         return self._order[: min(steps, self.steps)][::-1]
 
     def first(self) -> Ints:
-        """The scan of one step."""
+        """Return the scan of one step."""
         return self.ids[self._heap[:1]]
 
     def extend(self, tolerance: float, limit: int, report: Callable[[int], None] | None = None) -> bool:
@@ -210,12 +210,12 @@ class BackwardGreedy:
                 self._norms = enlarge(self._norms, 2 * len(self._order) + 1)
 
     def matrix(self) -> Any:
-        """The rows met so far, in the scan's own numbering."""
+        """Return the rows met so far, in the scan's own numbering."""
         start, columns, values, _ = self.rows()
         return sparse.csr_array((values, columns, start.astype(np.int32)), (self.size, self.size))
 
     def rows(self) -> tuple[Ints, Array, Floats, Floats]:
-        """The rows met so far in the scan's own numbering: where each begins, columns, values, and caps."""
+        """Return the rows met so far in the scan's own numbering: where each begins, columns, values, and caps."""
         known = np.flatnonzero(self.has_row[: self.size])
         sizes = np.zeros(self.size, dtype=np.int64)
         sizes[known] = self._end[known] - self._begin[known]
@@ -223,7 +223,7 @@ class BackwardGreedy:
         return start.astype(np.int64), self._columns[entry], self._values[entry], self._caps[: self.size]
 
     def weights(self) -> Floats:
-        """The objective's weights in the scan's own numbering."""
+        """Return the objective's weights in the scan's own numbering."""
         d = np.zeros(self.size)
         d[: len(self._objective.weights)] = self._objective.weights
         return d

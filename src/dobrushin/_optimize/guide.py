@@ -62,7 +62,7 @@ class ScanResult:
 
 
 def whole(value: Influence | Model) -> Influence:
-    """The influence on every variable."""
+    """Return the influence on every variable."""
     if not isinstance(value, Influence):
         return influence(as_model(value, "model", "a model or an Influence"))
     if value.computed_rows is not None:
@@ -71,7 +71,7 @@ def whole(value: Influence | Model) -> Influence:
 
 
 def guide_of(known: Influence, bound: Variation, guide: Any) -> Influence | None:
-    """The influence to choose again with, where the bound says little; None where it need not be.
+    """Return the influence to choose again with, where the bound says little; None where it need not be.
 
     A bound below half of the trivial one by the caps alone is informative: no guide is needed.
     """
@@ -150,6 +150,6 @@ class _Scaled:
         self.n_variables, self.labels, self._lookup = source.n_variables, source.labels, source._lookup
 
     def rows(self, positions: Ints) -> Rows:
-        """The scaled rows at increasing positions."""
+        """Return the scaled rows at increasing positions."""
         rows = self._source.rows(positions)
         return rows._replace(values=rows.values * self._factor)

@@ -162,7 +162,7 @@ def _cells(digits: NDArray[Any], sizes: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 def _count(cells: NDArray[Any], states: int, block: int, is_sets: bool) -> NDArray[np.int64]:
-    """Count the outcomes of each block in each state, by column; of sets also those that are open (-1)."""
+    """Count, in each block and column, the chains in each state; for runs of sets also those not coalesced (-1)."""
     if states <= _FEW_STATES:
         kinds = [*range(states), -1] if is_sets else range(states)
         counts = np.stack([_sum_blocks(cells == kind, block) for kind in kinds], axis=2)

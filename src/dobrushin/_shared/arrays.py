@@ -22,7 +22,7 @@ CACHE_NUMBERS = 2**14
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """The array, contiguous and read-only.
+    """Return the array, contiguous and read-only.
 
     Numba compiles a kernel anew for writable arrays, so inputs of kernels are always passed through here.
     """
@@ -43,7 +43,7 @@ def in_cache(rows: int, width: int = 1) -> Iterator[slice]:
 
 
 def is_increasing(values: NDArray[Any]) -> bool:
-    """Whether each entry is larger than the one before it."""
+    """Return whether each entry is larger than the one before it."""
     return bool((values[1:] > values[:-1]).all())
 
 
@@ -56,7 +56,7 @@ def prefix_sums(sizes: NDArray[Any]) -> NDArray[Any]:
 
 
 def distinct(positions: NDArray[Any], n: int) -> NDArray[Any]:
-    """The different ones among positions below n, sorted; much faster than `np.unique` for very many."""
+    """Return the different ones among positions below n, sorted; much faster than `np.unique` for very many."""
     if len(positions) > n // 8:
         seen = np.zeros(n, dtype=np.bool_)
         seen[positions] = True
@@ -68,7 +68,7 @@ def distinct(positions: NDArray[Any], n: int) -> NDArray[Any]:
 
 
 def is_among(positions: NDArray[Any], increasing: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which of some positions are among others, which increase."""
+    """Return, for each of `positions`, whether it is in the sorted array `increasing`."""
     if not len(increasing):
         return np.zeros(len(positions), dtype=np.bool_)
     place = np.minimum(np.searchsorted(increasing, positions), len(increasing) - 1)
@@ -120,7 +120,7 @@ def inflation(operations: int) -> float:
 
 
 def weighted_sum(weights: Floats, bounds: Floats, operations: int) -> float:
-    """Bound the weighted sum of bounds that carry the rounding of `operations` operations from above. [trusted]"""
+    """Bound a weighted sum of bounds from above, including the rounding of `operations` before it. [trusted]"""
     terms = len(weights)
     # Any order of the additions has this error bound. Products below the normal range lose up to 2^-1075 each.
     total = float(weights @ bounds) + terms * 2.0**-1074

@@ -98,16 +98,16 @@ _VERSIONS: dict[Callable[..., Any], Any] = {}
 def public(
     what: str = "", *, name: str = "", read: Callable[[Any], Any] | None = None
 ) -> Callable[[_Function], _Function]:
-    """Make a function, method or constructor of the public interface the current call while it runs.
+    """Decorate a function of the public interface, so that errors, progress and limits know that it is running.
 
     `MemoryError` becomes `BudgetError`, and an `ArgumentError` without a function's name gets this one.
 
     Parameters
     ----------
     what : str, optional
-        What the function is doing, which is shown while no other stage is, as its argument `progress` says; the
-        argument goes no further than here. Underflow is then no error, also where users made it one: bounds count
-        with it. Functions that end in a moment have none.
+        What the function is doing, such as "sampling": shown as progress until a stage of the function shows its own.
+        The argument `progress` of the function is read here and not passed on. Floating-point underflow is then no
+        error, even if the user has made it one, because the bounds include it. Empty for functions that end at once.
     name : str, optional
         How errors call the function; default: its own name, after that of its class.
     read : function, optional
@@ -381,7 +381,7 @@ NO_DEADLINE = Deadline(math.inf)
 
 
 def current_deadline() -> Deadline:
-    """The limit of the call that is being planned; without one, a limit that is never over."""
+    """Return the limit of the call that is being planned; without one, a limit that is never over."""
     return current().deadline or NO_DEADLINE
 
 

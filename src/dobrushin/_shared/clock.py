@@ -77,19 +77,19 @@ _MAX_PRESSES = 2
 
 
 class Presses:
-    """How often Ctrl-C was pressed."""
+    """A count of how often Ctrl-C was pressed."""
 
     def __init__(self) -> None:
         self.count = 0
         self._process = os.getpid()
 
     def look(self) -> None:
-        """`KeyboardInterrupt` if it was pressed."""
+        """Raise `KeyboardInterrupt` if Ctrl-C was pressed."""
         if self.count:
             raise KeyboardInterrupt
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """Take note; workers that were forked meanwhile are interrupted as ever, and so is who does not listen."""
+        """Count Ctrl-C; raise `KeyboardInterrupt` at once in forked workers, and when it was pressed too often."""
         if os.getpid() != self._process or self.count == _MAX_PRESSES:
             signal.default_int_handler(number, frame)
         self.count += 1
@@ -97,7 +97,7 @@ class Presses:
 
 @contextmanager
 def noted_interrupts() -> Iterator[Presses]:
-    """Only take note of Ctrl-C for a while, where it would raise; elsewhere nothing is ever noted."""
+    """Count presses of Ctrl-C, in place of raising `KeyboardInterrupt`; other signal handlers stay as they are."""
     presses = Presses()
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not raises or threading.current_thread() is not threading.main_thread():

@@ -116,7 +116,7 @@ def _is_loaded(compiled: Any) -> bool:
 
 @functools.cache
 def _interpreted(compiled: Any) -> Interpreted | None:
-    """The interpreted kernel; None where a compiled one is on disk."""
+    """Return the interpreted kernel; None where a compiled one is on disk."""
     kept = getattr(compiled._cache, "_cache_file", None)
     return Interpreted(compiled) if CAN_INTERPRET and not (kept and kept._load_index()) else None
 
@@ -215,7 +215,7 @@ class Interpreted:
 
 @functools.cache
 def _plain(kernel: Any) -> Callable[..., Any]:
-    """The function of a kernel, in which other kernels are plain functions too."""
+    """Return the function of a kernel, in which other kernels are plain functions too."""
     function = kernel.py_func
     names = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
     for name, value in names.items():
@@ -288,5 +288,5 @@ def first_piece(kernel: Any, at_once: float = 0.0) -> tuple[Any, int]:
 
 
 def charge_piece(stage: str = "") -> None:
-    """Count one piece as work of planning; `LateError` where there is no time for it."""
+    """Charge one piece of work to the time of planning; raise `LateError` if that is spent."""
     current_deadline().charge(PIECE * _SECONDS_PER_OPERATION, stage)

@@ -49,7 +49,7 @@ def _no_device(reason: str) -> RuntimeError:
 
 
 def is_available() -> bool:
-    """Whether there is a GPU that can be used."""
+    """Return whether there is a GPU that can be used."""
     return _answers(os.getpid())
 
 
@@ -65,7 +65,7 @@ def _answers(process: int) -> bool:
 
 
 def may_be_available() -> bool:
-    """Whether it is worth asking: that would load CuPy and wake the driver."""
+    """Return whether it is worth asking: that would load CuPy and wake the driver."""
     return "cupy" in sys.modules or _is_installed()
 
 
@@ -83,11 +83,11 @@ class Function(NamedTuple):
     options: tuple[str, ...]
 
     def compiled(self) -> Any:
-        """The code for one set of arguments. CuPy keeps compiled code on disk."""
+        """Return the code for one set of arguments. CuPy keeps compiled code on disk."""
         return self._get(self.name, self.options)
 
     def compiled_for_many(self) -> Any:
-        """The code that takes many sets of arguments: see generator.cuh."""
+        """Return the code that takes many sets of arguments: see generator.cuh."""
         return self._get(f"{self.name}_many", (*self.options, "-DMANY"))
 
     def _get(self, name: str, options: tuple[str, ...]) -> Any:
@@ -161,7 +161,7 @@ def _slot(argument: Any) -> int:
 
 
 def free_memory() -> int:
-    """Bytes of the device that can be had."""
+    """Return the bytes of the device that can be had."""
     cp = cupy()
     pool = cp.get_default_memory_pool()
     return int(cp.cuda.runtime.memGetInfo()[0] + pool.total_bytes() - pool.used_bytes())

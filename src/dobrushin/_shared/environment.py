@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-VERSION = "0.1.0"
+VERSION = "1.0.0rc1"
 
 # Decisions of the package; without a handler of the user they go nowhere.
 log = logging.getLogger("dobrushin")

@@ -148,7 +148,7 @@ def cores() -> int:
 
 
 def workers_of(executor: Executor | None) -> int:
-    """How many pieces run at once, as far as the executor tells."""
+    """Return how many pieces run at once, as far as the executor tells."""
     client = _dask_client(executor)
     if client is not None:
         with suppress(Exception):  # a client that is closed says so when it is given work
@@ -157,7 +157,7 @@ def workers_of(executor: Executor | None) -> int:
 
 
 def shares_memory(executor: Executor | None) -> bool:
-    """Whether the pieces run in this process."""
+    """Return whether the pieces run in this process."""
     return executor is None or isinstance(executor, ThreadPoolExecutor | Inline)
 
 
@@ -207,7 +207,7 @@ def to_bytes(value: Any) -> bytes:
 
 
 def receive(value: Any) -> Any:
-    """The shared value, in a worker."""
+    """Return the shared value, in a worker."""
     global _read
     if not isinstance(value, _File):
         return value
@@ -347,11 +347,11 @@ def _unsendable(error: Exception) -> ArgumentError:
 
 
 def _refusal(error: Exception) -> ArgumentError:
-    return ArgumentError("executor", "one that takes work", got=f"one that refuses it ({error})")
+    return ArgumentError("executor", "one that takes work", got=f"an executor that refused it ({error})")
 
 
 def _dask_client(executor: Any) -> Any:
-    """The client behind an executor of Dask's, which is not imported for this."""
+    """Return the client behind an executor of Dask's, which is not imported for this."""
     if type(executor).__module__.startswith("distributed."):
         return getattr(executor, "_client", None)
     return None

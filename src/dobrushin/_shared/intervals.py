@@ -88,7 +88,7 @@ def lower_anytime(successes: ArrayLike, trials: int, error: float) -> NDArray[np
 
 
 def lower_end(successes: ArrayLike, trials: int, error: float, early: bool) -> NDArray[np.float64]:
-    """The limit after the number of trials that was planned, or after fewer, whatever ended them.
+    """Return the limit after the number of trials that was planned, or after fewer, whatever ended them.
 
     Both limits, and those after all other numbers of trials, hold at once but for a probability of `error`.
     """
@@ -181,7 +181,7 @@ class BernsteinMean:
         return (math.log(2.0 / self.error) + self._paid) / self._bets + _OUTWARDS
 
     def interval(self) -> tuple[float, float]:
-        """The present interval."""
+        """Return the present interval."""
         if not self.count:
             return 0.0, 1.0
         centre = self._won / self._bets
@@ -194,7 +194,7 @@ def hoeffding(values: int, error: float) -> float:
 
 
 def values_needed(aim: float, error: float) -> int:
-    """The least number of values for which Hoeffding's interval has this half-width.
+    """Return the least number of values for which Hoeffding's interval has this half-width.
 
     `BudgetError` where no number is large enough.
     """

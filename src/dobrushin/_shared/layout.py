@@ -14,7 +14,7 @@ _ORDERING_SWEEPS = 8
 
 
 def layered(n: int, arrows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Places for a graph without cycles: parents above children, and near them.
+    """Return places for a graph without cycles: parents above children, and near them.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def _linked(arrows: NDArray[np.int64], i: int) -> NDArray[np.int64]:
 
 
 def spread(n: int, edges: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Places in the plane for the nodes of a graph: connected parts one by one, the largest first, in rows."""
+    """Return places in the plane for the nodes of a graph: connected parts one by one, the largest first, in rows."""
     matrix = sparse.coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), (n, n)).tocsr()
     _, part = csgraph.connected_components(matrix, directed=False)
     members = np.split(np.argsort(part, kind="stable"), np.cumsum(np.bincount(part))[:-1])
@@ -71,7 +71,7 @@ def spread(n: int, edges: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _stress(matrix: Any) -> NDArray[np.float64]:
-    """Places whose distances are near those in the graph: stress majorisation, from classical scaling.
+    """Return places whose distances are near those in the graph: stress majorisation, from classical scaling.
 
     Minimises sum_ij (|x_i - x_j| - d_ij)^2 / d_ij^2 (Gansner, Koren and North, 2004).
     """

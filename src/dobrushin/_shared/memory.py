@@ -114,6 +114,6 @@ def _process() -> Iterator[float]:
 
 
 def require_memory(what: str, needed: float, remedy: str) -> None:
-    """`BudgetError` for something that would not fit in the memory that is free."""
+    """Raise `BudgetError` if something does not fit in the free memory."""
     if needed > (free := free_memory()):
         raise BudgetError(what, needed, free, "bytes", remedy)

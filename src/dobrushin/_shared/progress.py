@@ -73,7 +73,7 @@ class Stage:
 
 
 def _duration(seconds: float) -> str:
-    """Seconds as people say them.
+    """Return seconds as people say them.
 
     Examples
     --------
@@ -202,7 +202,7 @@ def _place(wanted: bool | None) -> Callable[[], Display] | None:
 
 
 def is_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Return whether this process is the kernel of a notebook."""
     shell = sys.modules.get("IPython")
     get = getattr(shell, "get_ipython", None)
     return get is not None and hasattr(get(), "kernel")

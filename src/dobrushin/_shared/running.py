@@ -122,7 +122,7 @@ def read_running(run: RunOptions, seed: Any, time_limit: Any) -> tuple[Running, 
 
 
 def read_time_limit(time_limit: Any) -> Deadline:
-    """The limit of a call that begins now; None is one that is never over."""
+    """Return the limit of a call that begins now; None is one that is never over."""
     if time_limit is None:
         return NO_DEADLINE
     if not check.is_real(time_limit) or not float(time_limit) > 0.0:
@@ -148,7 +148,7 @@ def seed_sequence(seed: object) -> np.random.SeedSequence:
 
 
 def master_key(seed: np.random.SeedSequence) -> NDArray[np.uint64]:
-    """Two numbers that all streams of a run are made from."""
+    """Return the two numbers from which all random streams of a run are derived."""
     return seed.generate_state(2, np.uint64).astype(np.uint64)
 
 

@@ -71,7 +71,7 @@ def read_checkpoint(path: Any) -> Path | None:
 
 
 def numbered_file(path: Path, number: int) -> Path:
-    """The file of one part of a call that runs several, one after the other."""
+    """Return the file of one part of a call that runs several, one after the other."""
     return path if number == 0 else path.with_name(f"{path.name}.{number}")
 
 
@@ -186,7 +186,7 @@ class StateFile:
         raise self._refused(f"a file that an earlier {self._what} wrote, or none")
 
     def is_due(self) -> bool:
-        """Whether the last writing is long ago."""
+        """Return whether the last writing is long ago."""
         return time.monotonic() - self._written > SECONDS
 
     def begin(self, arrays: dict[str, Any]) -> None:

@@ -113,7 +113,7 @@ def path(value: object, argument: str = "path") -> str:
 
 
 def grid_shape(value: Any) -> tuple[int, int] | None:
-    """Rows and columns of a grid; None if they are not given."""
+    """Return rows and columns of a grid; None if they are not given."""
     if value is None:
         return None
     if not is_several(value) or len(sides := tuple(value)) != 2:
@@ -122,7 +122,7 @@ def grid_shape(value: Any) -> tuple[int, int] | None:
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether this is a whole number; booleans are not."""
+    """Return whether this is a whole number; booleans are not."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
@@ -147,12 +147,12 @@ def exact_number(value: Any) -> Fraction | None:
 
 
 def is_several(value: object) -> TypeGuard[Iterable[Any]]:
-    """Whether this can be gone through, item by item; text is one item."""
+    """Return whether this can be gone through, item by item; text is one item."""
     return isinstance(value, Iterable) and not isinstance(value, str)
 
 
 def is_text(value: object, *options: str) -> TypeGuard[str]:
-    """Whether this is one of a few words; arrays, which compare item by item, are not."""
+    """Return whether this is one of a few words; arrays, which compare item by item, are not."""
     return isinstance(value, str) and value in options
 
 
@@ -215,17 +215,17 @@ def read_labels(labels: Any, n: int) -> Labels:
 
 
 def are_positions(labels: Labels) -> bool:
-    """Whether the labels are 0..n-1, that is, no names were given."""
+    """Return whether the labels are 0..n-1, that is, no names were given."""
     return isinstance(labels, range)
 
 
 def lookup_table(labels: Labels) -> dict[Hashable, int] | None:
-    """Position of each label. Labels 0..n-1 need no table."""
+    """Return the position of each label. Labels 0..n-1 need no table."""
     return None if are_positions(labels) else {label: position for position, label in enumerate(labels)}
 
 
 def label_position(label: object, labels: Labels, lookup: dict[Hashable, int] | None) -> int | None:
-    """Position of a label, or None; `lookup` is the table of these labels."""
+    """Return the position of a label, or None; `lookup` is the table of these labels."""
     if lookup is None:
         return int(label) if is_whole(label) and 0 <= int(label) < len(labels) else None
     try:
@@ -235,7 +235,7 @@ def label_position(label: object, labels: Labels, lookup: dict[Hashable, int] | 
 
 
 def positions(labels: Any, known: Labels, lookup: dict[Hashable, int] | None, argument: str) -> NDArray[np.int64]:
-    """Positions of one label or of several distinct ones."""
+    """Return the positions of one label or of several distinct ones."""
     array = labels if isinstance(labels, np.ndarray) else None
     if array is not None and array.ndim == 0:
         labels = array.item()

@@ -171,7 +171,7 @@ def to_arviz(answer: Samples | Estimate, model: Any) -> Any:
 
 @public(name="adapters.pymc.order")
 def order(model: Any, scan: Any, vars: Iterable[Any] | None = None) -> list[int]:
-    """The order of a scan for PyMC's steps ``BinaryGibbsMetropolis`` and ``CategoricalGibbsMetropolis``.
+    """Return the order of a scan for PyMC's steps ``BinaryGibbsMetropolis`` and ``CategoricalGibbsMetropolis``.
 
     These steps take each entry of their variables once. Of a scan they can follow who comes after whom: entries are
     ordered by their last update in the scan, and those that it never updates come first.
@@ -288,7 +288,7 @@ def _factors(model: Any, terms: Sequence[Any], variables: _Variables) -> tuple[l
 def _tables(
     name: str, part: TermPart, scopes: list[Scope], inputs: list[Any], variables: _Variables
 ) -> list[tuple[Scope, Table]]:
-    """The table of each entry of a tensor of terms."""
+    """Return the table of each entry of a tensor of terms."""
     if not scopes or part.weight == 0:
         return []
     sizes = variables.sizes
@@ -318,7 +318,7 @@ def _tables(
 
 
 def _settings(scopes: list[Scope], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """States of all entries, such that each scope is in each of its states once or more; as few as is easy.
+    """Return the states of all entries, such that each scope is in each of its states once or more; as few as is easy.
 
     Variables that share no scope can run through their states together: those of one colour do.
     """
@@ -457,7 +457,7 @@ class _Variables:
 
 
 def _support(variable: Any, model: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The least and the greatest value of each entry of a free variable."""
+    """Return the least and the greatest value of each entry of a free variable."""
     node = variable.owner
     name = type(node.op).__name__.removesuffix("RV")
     if variable.dtype not in require("pymc", "pymc").discrete_types:
@@ -486,6 +486,8 @@ def _constant(limit: Any, variable: Any, model: Any) -> NDArray[np.int64]:
     needed = set(traversal.ancestors(evaluate.maker.fgraph.outputs))
     if any(copy in needed for copy in evaluate.maker.fgraph.inputs[: len(inputs)]):
         got = f"{variable.name!r}, whose values depend on another variable"
-        raise ArgumentError("model", "one whose variables have fixed values", got=got)
+        raise ArgumentError(
+            "model", "one in which the set of values of a variable does not depend on other variables", got=got
+        )
     start = model.initial_point()
     return np.floor(np.asarray(evaluate(*[start[value.name] for value in inputs]))).astype(np.int64)

@@ -143,7 +143,7 @@ def _split_condition(part: TermPart, shapes: Mapping[Any, tuple[int, ...]], chec
 
 
 def _as_number(variable: Any) -> float | None:
-    """The value of a constant of one entry."""
+    """Return the value of a constant of one entry."""
     data = getattr(variable, "data", None)
     return float(data.reshape(())) if isinstance(data, np.ndarray) and data.size == 1 else None
 
@@ -157,7 +157,7 @@ def with_shapes(outputs: Sequence[Any], inputs: Mapping[Any, NDArray[Any]]) -> t
 
 
 def shapes_of(outputs: Sequence[Any], inputs: Mapping[Any, NDArray[Any]]) -> dict[Any, tuple[int, ...]]:
-    """The shape of each tensor in the graph of some outputs, at a point."""
+    """Return the shape of each tensor in the graph of some outputs, at a point."""
     return {variable: np.shape(value) for variable, value in _values(outputs, inputs).items() if _is_array(value)}
 
 

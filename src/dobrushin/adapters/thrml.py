@@ -35,7 +35,7 @@ _ASSUMPTIONS = (
 
 @public("reading")
 def from_thrml(source: Any, clamped: Sequence[Any] | None = None, *, progress: bool | None = None) -> Model:
-    """The model of an energy-based model or of a sampling program of thrml.
+    """Return the model of an energy-based model or of a sampling program of thrml.
 
     Parameters
     ----------
@@ -71,13 +71,13 @@ def from_thrml(source: Any, clamped: Sequence[Any] | None = None, *, progress: b
     if _is_program(source):
         return _model_of(read_program(source), source, clamped)[0]
     if clamped is not None:
-        raise ArgumentError("clamped", "None but for a program", clamped)
+        raise ArgumentError("clamped", "None, because only a SamplingProgram has clamped nodes", clamped)
     return terms_of_ebm(source).without_constants().to_model()
 
 
 @public(name="adapters.thrml.nodes")
 def nodes(source: Any) -> list[Any]:
-    """The nodes of a model or program of thrml in the order of the variables of ``from_thrml(source)``.
+    """Return the nodes of a model or program of thrml in the order of the variables of ``from_thrml(source)``.
 
     The order is that of the nodes of an IsingEBM, of the factors of other energies, of the free blocks of a program.
 
@@ -298,7 +298,7 @@ class _Bounds:
         return self._known[min(sweeps, len(self._known) - 1)]
 
     def sum(self, first: int, every: int, count: int, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The weighted sum over `first`, `first` + `every`, ... sweeps."""
+        """Return the weighted sum over `first`, `first` + `every`, ... sweeps."""
         total = np.zeros_like(self.at(0))
         for k in range(count):
             total += shares[k] * self.at(first + k * every)
@@ -336,7 +336,7 @@ def _is_program(source: Any) -> bool:
 def _model_of(
     known: GibbsProgram, program: Any, clamped: Any, keep_clamped: bool = False
 ) -> tuple[Model, dict[int, int]]:
-    """The model given the states of the clamped nodes, and where each node with two or more states is in it."""
+    """Return the model given the states of the clamped nodes, and where each node with two or more states is in it."""
     blocks = program.gibbs_spec.clamped_blocks
     if clamped is None and blocks and not keep_clamped:
         requirement = f"the states of the {len(blocks)} clamped blocks of the program"
@@ -356,7 +356,7 @@ def _model_of(
 
 
 def _read_clamped(clamped: Any, blocks: Any, known: GibbsProgram) -> dict[int, int]:
-    """States of the clamped nodes that matter, by number, as the model calls them."""
+    """Return the states of the clamped nodes that matter, by number, as the model calls them."""
     clamped = list(clamped) if check.is_several(clamped) else [clamped]
     if len(clamped) != len(blocks):
         raise ArgumentError("clamped", f"{len(blocks)} arrays, one for each clamped block", clamped)

@@ -44,7 +44,7 @@ class EnergyTerms:
     _number: dict[Any, int] = field(default_factory=dict)
 
     def add_node(self, node: Any, is_spin: bool, size: int = 0) -> int:
-        """The number of a node, which is new or known."""
+        """Return the number of a node, which is new or known."""
         if node not in self._number:
             self._number[node] = len(self.nodes)
             self.nodes.append(node)
@@ -56,7 +56,7 @@ class EnergyTerms:
         return number
 
     def key(self, spins: Iterable[Any], categories: Iterable[Any], table: NDArray[Any]) -> tuple[Key, Any]:
-        """The key of a term, and its table in the order of the key."""
+        """Return the key of a term, and its table in the order of the key."""
         own = [self.add_node(node, True) for node in spins]
         others = [self.add_node(node, False) for node in categories]
         if len({*own, *others}) < len(own) + len(others):
@@ -79,11 +79,11 @@ class EnergyTerms:
         self.tables.setdefault(key, []).append(table)
 
     def number_of(self, node: Any) -> int | None:
-        """The number of a node; None if it is not known."""
+        """Return the number of a node; None if it is not known."""
         return self._number.get(node)
 
     def to_model(self) -> Model:
-        """The model, its variables by the numbers of the nodes; nodes of one category have no say and one state.
+        """Return the model, its variables by the numbers of the nodes; nodes of one category have no say and one state.
 
         They must have been left out before: see `without_constants`.
         """
@@ -131,7 +131,7 @@ class EnergyTerms:
 
 
 def total(tables: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """The sum, the same whatever the order."""
+    """Return the sum, the same whatever the order."""
     return np.asarray(np.sort(np.stack(tables), axis=0).sum(axis=0))
 
 
@@ -147,7 +147,7 @@ def as_array(weights: Any) -> NDArray[np.float64]:
 
 
 def terms_of_ebm(ebm: Any) -> EnergyTerms:
-    """The terms of an energy-based model: log pi = - energy."""
+    """Return the terms of an energy-based model: log pi = - energy."""
     models = require("thrml.models", "thrml")
     terms = EnergyTerms()
     if isinstance(ebm, models.IsingEBM):
@@ -259,7 +259,10 @@ def read_program(program: Any) -> GibbsProgram:
 
 
 def _join(terms: EnergyTerms, seen: dict[int, dict[Key, list[NDArray[np.float64]]]]) -> None:
-    """One list of terms of what each node sees of them: the same, or no distribution has these conditionals."""
+    """Merge the terms that the nodes of each interaction have; raise `ArgumentError` if two nodes have different ones.
+
+    Conditionals that disagree on an interaction belong to no joint distribution.
+    """
     keys = {key for own in seen.values() for key in own}
     for key in sorted(keys):
         found = [

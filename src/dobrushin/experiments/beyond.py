@@ -62,7 +62,7 @@ def compute(store: Store) -> dict[str, Any]:
 
 
 def torus(theta: float) -> db.Model:
-    """Make the model of the first and the third part."""
+    """Make the Ising model on a torus that the first and third parts of the experiment use."""
     return db.Ising.grid(SIDE, SIDE, couplings=theta, periodic=True)
 
 

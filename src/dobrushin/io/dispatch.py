@@ -170,7 +170,7 @@ def write(
 
 @public()
 def read_offset(path: Path, *, memory_limit: float | str = LIMIT, format: FormatName | None = None) -> float:
-    """The constant of the energy of a file, over spins -1/+1, which a model does not keep.
+    """Return the constant of the energy of a file, over spins -1/+1, which a model does not keep.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ class Source:
     limit: int
 
     def error(self, expected: str, found: str, offset: int | None = None, hint: str = "") -> FormatError:
-        """Return the error about wrong content, at this byte where the place matters."""
+        """Return the error about wrong content; it names the line if the offset is given."""
         line = None if offset is None else self.data.count(b"\n", 0, offset) + 1
         return FormatError(self.path, expected, found, line, hint)
 

@@ -285,7 +285,7 @@ def _reopen(path: str, known: str) -> PartSource:
 def _reopen_names(path: str) -> Sequence[Names | None]:
     names = open_model(path)._state_names
     if names is None or names.common is not None:
-        raise FormatError(path, "names of the states of each variable, as when it was opened first", "none")
+        raise FormatError(path, "names for the states of each variable, as when it was opened first", "none")
     return names.own
 
 

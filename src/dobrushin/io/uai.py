@@ -59,7 +59,7 @@ def read(source: Source) -> FactorGraph:
 
 
 def read_sizes(path: Path, *, memory_limit: float | str = LIMIT) -> NDArray[np.int64]:
-    """Number of states of each variable of a UAI file, those with one state too, which models leave out.
+    """Return the number of states of each variable of a UAI file, those with one state too, which models leave out.
 
     Parameters
     ----------

@@ -226,7 +226,7 @@ def _from_estimate(estimate: Estimate, exact: Estimate) -> ExactAnswers:
 
 
 def _key(estimate: Estimate, k: int) -> Any:
-    """The same for the same row of another estimate: joint states are tuples, and statistics have none."""
+    """Return the same for the same row of another estimate: joint states are tuples, and statistics have none."""
     target = estimate.targets[k]
     return target._name if isinstance(target, Target) else target, estimate.states[k]
 
@@ -251,7 +251,7 @@ def _from_marginals(estimate: Estimate, exact: Any) -> ExactAnswers:
 
 
 def select(estimate: Estimate) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows to draw: probabilities, of a variable with two states one only, and statistics."""
+    """Return the rows to draw: probabilities (one row for a variable with two states), and means."""
     probabilities, statistics = [], []
     for first, last in groups(estimate):
         if estimate.states[first] is None:
@@ -284,7 +284,7 @@ def common_state(estimate: Estimate, rows: NDArray[np.int64]) -> Any:
 
 
 def _state_name(estimate: Estimate, k: int) -> str:
-    """The state of a row: by its name, or as a number that is said to be one."""
+    """Return the state of a row: by its name, or as a number that is said to be one."""
     state = estimate.states[k]
     return f"state {state}" if isinstance(state, int) else plain(state, 16)
 

@@ -267,7 +267,7 @@ class DrawnGraph(NamedTuple):
 
 
 def _subgraph(model: Model, shown: NDArray[np.int64]) -> DrawnGraph:
-    """The graph of some variables of a model."""
+    """Return the graph of some variables of a model."""
     start, neighbor = model._form.adjacency
     rows = [neighbor[start[i] : start[i + 1]] for i in shown.tolist()]
     other = np.concatenate(rows).astype(np.int64)
@@ -282,7 +282,7 @@ def _subgraph(model: Model, shown: NDArray[np.int64]) -> DrawnGraph:
 def _draw_nodes(
     axes: list[Any], graph: DrawnGraph, counts: list[NDArray[Any]], marked: NDArray[np.int64], norm: Any, look: Look
 ) -> tuple[Any, str]:
-    """Nodes coloured by counts, blank where the count is 0; the last mappable, and what is not shown."""
+    """Draw nodes coloured by counts, blank where the count is 0; return the last mappable and the hidden nodes."""
     n = len(graph.shown)
     area = float((72 * inches(axes[0])).prod())
     size = float(np.clip(0.1 * area / n, 3.0, 110.0))  # nodes cover a part of the panel that does not hide edges

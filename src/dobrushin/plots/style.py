@@ -72,7 +72,7 @@ def dress(ax: Any, look: Look, grid: str = "", alarm: bool = False) -> None:
 
 
 def panels(ax: Any, count: int, size: tuple[float, float], columns: int = 0, **layout: Any) -> list[Any]:
-    """The Axes to draw on: those given, or those of a new figure, in rows of so many columns."""
+    """Return the Axes to draw on: those given, or those of a new figure, in rows of so many columns."""
     axes = require("matplotlib.axes", "plots")
     if ax is None:
         figure = _new_figure(size)
@@ -153,7 +153,7 @@ def blocks(values: NDArray[np.float64], most: int) -> tuple[NDArray[np.float64],
 
 
 def _over(below: Any, *patches: Any) -> Any:
-    """The colour of patches that lie on each other; None where one can see through them all."""
+    """Return the colour of patches that lie on each other; None where one can see through them all."""
     for patch in patches:
         *color, alpha = patch.get_facecolor()
         if not patch.get_visible() or alpha == 0:
@@ -164,7 +164,7 @@ def _over(below: Any, *patches: Any) -> Any:
 
 
 def _readable(color: Any, background: Any) -> Any:
-    """The colour itself if it can be read on the background, else a dark or a light one that can."""
+    """Return the colour itself if it can be read on the background, else a dark or a light one that can."""
     if background is None or _contrast(_rgb(color), background) >= _READABLE:
         return color
     return max((INK, CHALK), key=lambda other: _contrast(_rgb(other), background))

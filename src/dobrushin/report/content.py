@@ -149,7 +149,7 @@ def _code(value: Any) -> str:
 
 
 def _verdict(estimate: Estimate) -> dict[str, str]:
-    """The one thing to know: whether to believe the numbers."""
+    """Return the one thing to know: whether to believe the numbers."""
     count, tolerance = len(estimate), in_full(estimate.plan.tolerance)
     rows = {1: "The interval holds", 2: "Both intervals hold"}.get(count, f"All {count:,} intervals hold")
     sure = percent(estimate.confidence)
@@ -173,7 +173,7 @@ def _verdict(estimate: Estimate) -> dict[str, str]:
 
 
 def _facts(estimate: Estimate) -> list[tuple[str, str]]:
-    """The certificate, line by line."""
+    """Return the certificate, line by line."""
     plan, method = estimate.plan, estimate.plan.made_by
     lines = [("Method", plan.method)]
     if estimate.is_certified:
@@ -199,7 +199,7 @@ _MAX_NAME, _MAX_ALL_NAMES = 200, 500_000
 
 
 def rows_of(estimate: Estimate) -> dict[str, Any]:
-    """The columns of the table; rows name their target by its number."""
+    """Return the columns of the table; rows name their target by its number."""
     count = min(len(estimate), MAX_ROWS)
     targets, numbers = distinct_targets(estimate, count)
     widths = estimate.half_width[:count]
@@ -235,7 +235,7 @@ def cell_texts(rows: dict[str, Any], k: int) -> tuple[str, ...]:
 
 
 def distinct_targets(estimate: Estimate, count: int | None = None) -> tuple[list[Any], list[int]]:
-    """The targets as they were asked for, and which one each row is about."""
+    """Return the targets as they were asked for, and which one each row is about."""
     targets: list[Any] = []
     numbers = []
     for target in estimate.targets[:count]:

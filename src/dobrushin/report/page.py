@@ -145,7 +145,7 @@ def _make(
     command: Any = None,
     diagnosis: Any = None,
 ) -> bytes:
-    """The page, from arguments that are checked here."""
+    """Return the page, from arguments that are checked here."""
     check.instance(estimate, Estimate, "estimate", "an Estimate")
     if model is not None:
         model = as_model(model)
@@ -229,7 +229,7 @@ def _hash(text: str) -> str:
 
 
 def _file_name(path: Any) -> str:
-    """The path as text, in a folder that exists; known before any work is done."""
+    """Return the path as text, in a folder that exists; known before any work is done."""
     name = check.path(path)
     if not name or os.path.isdir(name):
         raise ArgumentError("path", "the name of a file, not of a folder", name)

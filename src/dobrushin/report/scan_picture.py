@@ -48,7 +48,7 @@ def picture(scan: Scan, around: Surroundings | None, shape: tuple[int, int] | No
 
 
 def positions_at(scan: Scan, times: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
-    """Positions that are updated at these steps; random steps are drawn.
+    """Return positions that are updated at these steps; random steps are drawn.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def _bands(places: NDArray[np.int64], around: Surroundings | None, n: int) -> di
 
 
 def _cells(places: NDArray[np.int64], around: Surroundings, grid: Grid) -> dict[str, Any]:
-    """The part of the grid that the scan updates, in cells of one or more sites."""
+    """Return the part of the grid that the scan updates, in cells of one or more sites."""
     row, column = np.divmod(around.sites, grid.columns)
     seen_row, seen_column = np.divmod(around.observed, grid.columns)
     if grid.is_periodic and len(around.targets):  # the first target in the middle
@@ -133,7 +133,7 @@ def _cells(places: NDArray[np.int64], around: Surroundings, grid: Grid) -> dict[
 
 
 def _strip(lines: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """The rows (or columns) that are used, those beside them, and gaps too small to cut out."""
+    """Return the rows (or columns) that are used, those beside them, and gaps too small to cut out."""
     used = np.unique(np.concatenate([np.maximum(lines - 1, 0), lines, np.minimum(lines + 1, n - 1)]))
     gaps = np.flatnonzero((np.diff(used) > 1) & (np.diff(used) <= _GAP_PIXELS))
     return np.union1d(used, np.concatenate([used, *(np.arange(used[k], used[k + 1]) for k in gaps)]))
@@ -212,7 +212,7 @@ def surroundings(estimate: Estimate, model: Model, sampled: Model, evidence: dic
 
 
 def target_labels(estimate: Estimate) -> list[Hashable]:
-    """The variables that the targets are about, each once."""
+    """Return the variables that the targets are about, each once."""
     return list(dict.fromkeys(label for target in estimate.targets for label in variables_of(target)))
 
 
@@ -252,7 +252,7 @@ class Grid:
 
 
 def as_grid(around: Surroundings, shape: tuple[int, int] | None) -> Grid | None:
-    """The grid that the variables are on; None where they are on none.
+    """Return the grid that the variables are on; None where they are on none.
 
     Examples
     --------
@@ -279,7 +279,7 @@ def as_grid(around: Surroundings, shape: tuple[int, int] | None) -> Grid | None:
 
 
 def _likely_shape(step: NDArray[np.int64], n: int) -> tuple[int, int]:
-    """Neighbours below each other are one row apart: the most common step but that to the right."""
+    """Guess the rows and columns of a grid: the most common distance of neighbours above 1 is the length of a row."""
     counts = np.bincount(step, minlength=3)
     columns = 2 + int(np.argmax(counts[2:])) if counts[2:].any() else n
     return n // columns, columns

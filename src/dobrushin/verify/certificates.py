@@ -157,7 +157,7 @@ def _by_closed_forms(hood: Neighbourhood) -> tuple[list[float], float]:
 
 
 def _lead(tables: list[Array], x: int, y: int, elsewhere: Array) -> float:
-    """The least lead of the leading state half-way between two states of a neighbour."""
+    """Bound from below the lead of the most likely state, half-way between states x and y."""
     ahead = elsewhere + sum(_leads(0.5 * (table[x] + table[y])) for table in tables)
     np.fill_diagonal(ahead, math.inf)
     with np.errstate(over="ignore"):

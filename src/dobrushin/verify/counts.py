@@ -164,9 +164,10 @@ class Counts:
         self.totals = {k: list(islice(total, width)) for k, width in widths.items()}
 
     def _count(self, firsts: Array, size: int) -> Array:
-        """Count, for `size` chains from each of these on, those in each cell and open sets.
+        """Count outcomes in blocks of `size` chains, each beginning at one of `firsts`.
 
-        A bound on a joint law has no cells, and counts the runs that are open.
+        The columns are the cells of each question and, for runs of sets, the runs that did not
+        coalesce. A bound on a joint law has no cells.
         """
         chains, columns = (firsts[:, None] + np.arange(size)).ravel(), []
         digits = self.walk.outcomes(chains).astype(np.int64)

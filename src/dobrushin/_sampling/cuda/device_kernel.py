@@ -112,7 +112,7 @@ class DeviceKernel(Runner):
 
     @abstractmethod
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
-        """Return states of some rows, on the device."""
+        """Return the states of some rows, on the device."""
 
     def _make_tables(self) -> tuple[Any, ...]:
         """Return the tables of the host's kernel on the device, in the order in which its loop takes them."""

@@ -66,7 +66,9 @@ def draw_together(wanted: Sequence[Chains]) -> list[Outcome]:
         size = np.cumsum([_bytes(one) for one in left])
         updates = np.cumsum([_updates(one) / one.job.runner.chunk for one in left])  # type: ignore[attr-defined]
         count = max(1, int(((size <= most) & (updates <= 1.0)).sum()))
-        log.info("%d runs are one on the GPU: %.3g updates", count, float(sum(map(_updates, left[:count]))))
+        log.info(
+            "drawing %d runs in one launch on the GPU: %.3g updates", count, float(sum(map(_updates, left[:count])))
+        )
         outcomes += _draw(left[:count])
     return outcomes
 
