@@ -349,7 +349,7 @@ class _Past(ABC):
 
     @abstractmethod
     def order(self, steps: int) -> NDArray[np.int64]:
-        """Return at least the last `steps` steps; fewer if the targets depend on no further variables."""
+        """Return the last updates before time 0: `steps` or more, fewer only if earlier ones cannot matter."""
 
 
 class _GreedyPast(_Past):

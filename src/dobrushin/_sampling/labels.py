@@ -235,7 +235,7 @@ class FactorGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class ConditionalKernel(LabelsKernel):
-    """Chains of any model whose potentials are not too large, by tables of conditionals and of products."""
+    """A kernel for all models whose potentials are not too large: conditionals come from tables and their products."""
 
     region: Region
     states: NDArray[np.int64]

@@ -400,7 +400,9 @@ class _Variables:
             lowest += np.broadcast_to(low, shape[name]).ravel().astype(int).tolist()
             sizes += (np.broadcast_to(high - low, shape[name]).ravel().astype(int) + 1).tolist()
         if (array := np.array(sizes, dtype=np.int64)).min(initial=1) < 1:
-            raise ArgumentError("model", "one whose variables have values", labels[int(array.argmin())])
+            raise ArgumentError(
+                "model", "one in which each variable has at least one value", labels[int(array.argmin())]
+            )
         return cls(tuple(values), values, shape, numbers, labels, lowest, array)
 
     def point(self, digits: NDArray[np.int64]) -> list[NDArray[np.int64]]:

@@ -48,9 +48,9 @@ class Unwritable(Usage):
 
 @dataclass
 class Output:
-    """Whether a verb prints for people, for programs, or not at all, and the error that ended its work early.
+    """The output of a verb: for people, for programs (JSON) or none; and the error that ended the work early.
 
-    A verb prints what was reached; then the error is raised.
+    A verb first prints its partial result, then raises the error.
     """
 
     as_json: bool

@@ -299,7 +299,7 @@ def _vanishes(word: bytes) -> bool:
 def inverse(
     forward: Callable[[Any], Any], wanted: NDArray[np.float64], guess: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Numbers that `forward` takes exactly to those wanted, where a neighbour of the guess does so; else the guess.
+    """Invert `forward`: return the doubles next to `guess` that it maps exactly to `wanted`; else `guess`.
 
     Files hold weights or energies and models their logarithms, so what was read is not what is written: the rounded
     inverse of a rounded function may be off by one unit in the last place. Among its neighbours is the number that

@@ -80,7 +80,7 @@ def _moments(steps: int, points: int, generator: np.random.Generator) -> NDArray
 
 
 def _bands(places: NDArray[np.int64], around: Surroundings | None, n: int) -> dict[str, Any]:
-    """How many of the updates of each moment are so far from the targets; or, without distances, at such positions."""
+    """Count updates by time and by distance from the targets; by time and position if distances are unknown."""
     kind, value, top, unreached = "position", places, n - 1, False
     distance = np.zeros(1) if around is None else around.distances(places)
     if (far := int(distance.max())) > 0:
