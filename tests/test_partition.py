@@ -160,6 +160,48 @@ def test_impossible_and_empty_evidence():
         assert db.log_evidence(model, {0: 0}, method=method) == pytest.approx(math.log(0.5), abs=1e-12)
 
 
+def test_everything_observed_or_nothing_allowed():
+    grid = db.Ising.grid(2, 2, couplings=0.3, fields=0.1)
+    known = {0: 1, 1: 1, 2: -1, 3: 1}
+    for method in ("auto", "exact", "chain", "weights"):
+        found = db.log_partition(grid, evidence=known, method=method)
+        assert found.lower <= log_sum(grid, known) <= found.upper
+    torn = db.FactorGraph([2, 2], [((0, 1), np.where(np.eye(2) > 0, 0.0, -np.inf))])
+    none = db.log_partition(torn, evidence={0: 0, 1: 1}, method="weights")
+    assert (none.lower, none.upper) == (-math.inf, math.nextafter(-math.inf, math.inf))
+    empty = db.FactorGraph([2, 2], [((0,), [-np.inf, 0.0]), ((0, 1), [[0.0, 0.0], [-np.inf, -np.inf]])])
+    for method in ("exact", "weights"):
+        with pytest.raises(db.ArgumentError, match="allows some joint state"):
+            db.log_evidence(empty, {1: 0}, method=method)
+
+
+def test_the_partial_result_for_evidence_is_that_of_its_probability(monkeypatch):
+    """Not the sum that was not known well enough."""
+    monkeypatch.setattr(partition, "_BITS", 2.0)
+    monkeypatch.setattr(partition, "_MAX_TRIES", 10**5)
+    model = random_model(np.random.default_rng(1), "ising", n=7, density=1.0, strength=0.5)
+    truth = log_sum(model, {0: 1}) - log_sum(model, {})
+    with pytest.raises(db.CertificateError, match="the logarithm is known to within") as caught:
+        db.log_evidence(model, {0: 1}, method="weights", tolerance=1e-3, seed=1)
+    found = caught.value.result
+    assert found.lower <= truth <= found.upper
+    assert log_sum(model, {}) > found.upper
+    assert log_sum(model, {0: 1}) > found.upper
+
+
+def test_tries_that_all_fail_bound_nothing_from_below(monkeypatch):
+    model = db.FactorGraph([2, 2, 2, 2], [((i, j), np.eye(2)) for i in range(4) for j in range(i)])
+    monkeypatch.setattr(partition, "_BITS", 2.0)
+    draw = partition.draw_weighted
+    none = np.empty(0, dtype=np.int64)
+    failed = {"numbers": none, "weights": none.astype(float), "states": np.empty((0, 0), dtype=np.int16)}
+    monkeypatch.setattr(partition, "_MAX_TRIES", 100)
+    monkeypatch.setattr(partition, "draw_weighted", lambda *args: draw(*args)._replace(**failed))
+    with pytest.raises(db.CertificateError, match="known to within inf") as caught:
+        db.log_partition(model, method="weights", seed=1)
+    assert caught.value.result.lower == -math.inf
+
+
 def test_names_of_states_are_evidence():
     model = db.FactorGraph([2], [((0,), [0.0, math.log(3.0)])], ["rain"], state_names={"rain": ["no", "yes"]})
     for method in ("exact", "chain"):

@@ -17,7 +17,7 @@ from dobrushin._estimate.choice import choose_for_call
 from dobrushin._estimate.estimator import answer_query
 from dobrushin._estimate.query import Settings, read_evidence, read_settings
 from dobrushin._estimate.weights import log_partition_limits, run_pilot
-from dobrushin._exact.arithmetic import UNIT, Working
+from dobrushin._exact.arithmetic import UNIT, Working, no_allowed_state
 from dobrushin._exact.minibuckets import NoState, lay_out, make_minibuckets
 from dobrushin._exact.order import find_order
 from dobrushin._exact.sums import LogPartition, condition, plan_partition
@@ -183,7 +183,7 @@ def log_evidence(
         sums = [chain.exact(observed), chain.exact({})]
     is_chain = method == "chain" or (method == "auto" and chain.is_certain(list(observed)[:1], len(observed)))
     if sums is None and not is_chain:
-        sums = [chain.weigh(observed, 0.5), chain.weigh({}, 0.5)]
+        return chain.weigh_evidence(observed)
     return chain.log_probability(list(observed.items())) if sums is None else LogPartition.ratio(*sums)
 
 
@@ -246,7 +246,8 @@ class _Chain:
         try:
             rest, constant = condition(self._tables, self._digits(evidence))
             if rest is None or constant == -math.inf:
-                return LogPartition(constant, 4.0 * UNIT * abs(constant) + self._tables.error, "weights")
+                rounding = 4.0 * UNIT * abs(constant) + self._tables.error if constant > -math.inf else 0.0
+                return LogPartition(constant, rounding, "weights")
             with self.running.deadline:
                 made = make_minibuckets(rest, lay_out(rest, _BITS))
         except (ImpossibleEvidence, NoState):
@@ -264,7 +265,10 @@ class _Chain:
         while True:
             draws = draw_weighted(runner, range(tries), sequence, self.running)
             value, low, high = log_partition_limits(made, draws, pilot, aim, 0.99 * error)
-            half = max(value - low, high - value) + 8.0 * UNIT * (abs(constant) + abs(value)) + rest.error
+            if low == -math.inf:
+                value, half = high, math.inf
+            else:
+                half = max(value - low, high - value) + 8.0 * UNIT * (abs(constant) + abs(value)) + rest.error
             found = LogPartition(value + constant, half, "weights", self._settings.confidence)
             if draws.trouble is not None or half <= aim or tries == most:
                 break
@@ -275,6 +279,25 @@ class _Chain:
                 {"weights": reason}, "What may help: a larger tolerance or time limit.", result=found
             )
         return found
+
+    def weigh_evidence(self, observed: Mapping[Hashable, int]) -> LogPartition:
+        """Return log P of evidence by two sums, each with half of the tolerance and of the error probability."""
+        sums: list[LogPartition] = []
+        trouble: CertificateError | None = None
+        for evidence in (observed, {}):
+            try:
+                sums.append(self.weigh(evidence, 0.5))
+            except CertificateError as error:
+                if error.result is None:
+                    raise
+                sums.append(error.result)
+                trouble = error
+        if sums[1] == -math.inf:
+            raise no_allowed_state(self._tables)
+        answer = LogPartition.ratio(*sums)
+        if trouble is not None:
+            raise trouble.with_result(answer)  # not log Z, which it came with
+        return answer
 
     def is_certain(self, labels: list[Hashable], factors: int) -> bool:
         """Return whether the first factor of the chain rule can be bounded for certain, at little cost."""
@@ -350,6 +373,8 @@ class _Chain:
         n, sizes = self.model.n_variables, self._tables.cardinalities
         start, neighbors = self._tables.adjacency
         left = self._left(np.arange(n))
+        if not len(left):
+            return left
         graph = sparse.csr_array((np.ones(len(neighbors)), neighbors, start), shape=(n, n))[left][:, left]
         level = _levels(graph)
         for spacing in _SPACINGS:
