@@ -299,4 +299,4 @@ def test_pickles_leave_out_what_can_be_made_again(family):
 
 def test_pairs_without_edges():
     model = db.PairwiseMRF(np.zeros((1, 2)), np.empty((0, 2), dtype=int), np.empty((0, 2, 2)))
-    assert db.estimate(model, [0]).mean.tolist() == [0.5, 0.5]
+    assert db.estimate(model, [0]).value.tolist() == [0.5, 0.5]
