@@ -81,7 +81,8 @@ def test_the_current_one_is_that_of_the_innermost_with():
 def test_a_call_with_little_time_plans_for_less():
     assert planning_deadline(None).limit == 0.85 * PLANNING
     assert planning_deadline(8.0).limit == 0.85 * 2.0
-    assert planning_deadline(1e9).limit == 0.85 * PLANNING
+    assert planning_deadline(400.0).limit == 0.85 * 100.0  # a quarter of what the user allows, not 30 s
+    assert planning_deadline(math.inf).limit == 0.85 * PLANNING
 
 
 def test_a_limit_stands_still_while_code_is_compiled(monkeypatch):

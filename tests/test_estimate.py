@@ -405,7 +405,7 @@ def test_a_budget_that_is_too_small_gives_the_plan_and_what_was_reached():
     assert caught.value.plan.updates > 1000
     assert caught.value.result._is_vacuous
     statistic = db.Statistic.energy(SMALL)
-    with pytest.raises(db.BudgetError, match="The attribute 'result' of this error has the partial result") as caught:
+    with pytest.raises(db.BudgetError, match="The attribute 'result' of this error has the best") as caught:
         db.estimate(SMALL, statistic, budget=10**5, tolerance=0.01, method="dobrushin", seed=1)
     reached = caught.value.result
     exact = db.exact.distribution(SMALL).ravel() @ -SMALL.log_density(all_states(SMALL))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._coalescence.ferromagnet import is_ferromagnet
 from dobrushin._coalescence.sets import choose_sets, tally_sets
 from dobrushin._estimate.estimator import quick_plan
 from dobrushin._estimate.exact import known_plan
@@ -346,8 +347,12 @@ def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
         advice.append(f'method="coalescence": all variables coalesce within {sweeps} sweeps')
     elif best > 0 and not are_all_summed:
         advice.append(f'method="coalescence" for some targets: {_percent(best)} of the variables coalesce')
+    if not diagnosis.satisfies_dobrushin and best < 1 and is_ferromagnet(model):
+        advice.append('method="clusters": exact draws at every temperature, as all couplings are attractive')
     missing = [plan for plan in diagnosis.plans if not any(f'"{plan[1]}"' in words for words in advice)]
     advice += [f'method="auto": {_plan_words(plan)}' for plan in missing[:1]]
+    if diagnosis.width is None and diagnosis.plans:
+        advice.append("log_partition, log_evidence: bounds by the chain rule over such estimates")
     groups = suggest_groups(model) if diagnosis.determined or not diagnosis.satisfies_dobrushin else []
     blocks = model.merge(groups) if groups else None
     if blocks is not None and blocks._form.table.size < _MAX_BLOCK_ENTRIES:
@@ -358,6 +363,7 @@ def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
         if radius <= diagnosis.spectral_radius and (radius < 1 or together):
             advice.append(f"{merged} instead of {diagnosis.spectral_radius:.3g}{together}")
     if not diagnosis.plans:
+        advice.append('method="weights" with a longer time_limit=: bounded weights, for strong couplings of any sign')
         advice.append(
             'evidence= on strongly coupled variables, or a larger tolerance=, for a guarantee; method="uncertified" '
             "for an estimate without any"

@@ -42,7 +42,8 @@ class _WithResult(_Told):
 
     def _tell_with(self, result: Any, message: str, hint: str, is_useful: bool = True) -> None:
         self.result = result
-        self._tell(message, f"{_RESULT} {hint}" if is_useful else hint)
+        known = getattr(result, "_reached", _RESULT)
+        self._tell(message, f"{known} {hint}" if is_useful else hint)
 
     def with_result(self, result: Any) -> Any:
         """Return the same error with another partial result."""

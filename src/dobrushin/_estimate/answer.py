@@ -15,7 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate import record
-from dobrushin._estimate.headline import MAX_SHOWN_ROWS, estimate_card, headline, noun, value_name, visible_numbers
+from dobrushin._estimate.headline import (
+    MAX_SHOWN_ROWS,
+    estimate_card,
+    headline,
+    noun,
+    reached,
+    value_name,
+    visible_numbers,
+)
 from dobrushin._estimate.targets import Target, name_of, shown
 from dobrushin._exact.sums import LogPartition
 from dobrushin._models import Model
@@ -142,6 +150,8 @@ class Estimate:
         is no evidence, where the answer is not exact, or where it would take longer than the answer.
     asked : Asked or None
         The question: the model, its fingerprint, and the evidence.
+    found_by : tuple of str
+        The methods behind each row's interval, if they differ from the plan's; see `methods`.
 
     Examples
     --------
@@ -169,6 +179,7 @@ class Estimate:
     log_evidence: LogPartition | None = None
     asked: Asked | None = None
     proof: str | None = None
+    found_by: tuple[str, ...] = ()
     _steps: int = 0  # of an estimate that was read
 
     def _lift(self, part: Numbering) -> Estimate:
@@ -185,6 +196,11 @@ class Estimate:
     def _is_vacuous(self) -> bool:
         """Return whether the intervals are vacuous: no method had a result when the call ended."""
         return self.plan.method == "none"
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Return the name of the method that found each row's interval; "a and b" for an intersection of two."""
+        return self.found_by or (self.plan.method,) * len(self)
 
     @property
     def steps(self) -> int:
@@ -211,6 +227,10 @@ class Estimate:
     def half_width(self) -> NDArray[np.float64]:
         """Return half the width of each interval: at most the tolerance, unless the run was stopped early."""
         return (self.upper - self.lower) / 2
+
+    @property
+    def _reached(self) -> str:
+        return reached(self)
 
     @property
     def widest(self) -> float:
@@ -461,7 +481,10 @@ class Estimate:
             bias = "unknown" if math.isnan(self.bias_bound[k]) else rounded_up(self.bias_bound[k], 2)
             numbers = interval_texts(self.value[k], self.lower[k], self.upper[k])
             cells.append((name_of(self.targets[k]), state, *numbers, bias))
-        widths = [max(len(row[c]) for row in cells) for c in range(6)]
+        if self.found_by:
+            names = ["method", *(self.methods[k] for k in visible)]
+            cells = [(*row, name) for row, name in zip(cells, names, strict=True)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         table = ["  " + "  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in cells]
         if len(visible) < len(self):
             table.insert(1 + MAX_SHOWN_ROWS // 2, f"  ... {len(self) - len(visible)} more rows ...")

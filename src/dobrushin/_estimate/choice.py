@@ -12,6 +12,7 @@ and this is counted in the same place: `Form.error`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sized
 from contextlib import suppress
 from dataclasses import replace
@@ -20,15 +21,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.method import METHODS, Choice, Method, carry_estimate
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.method import METHODS, Choice, Method, carry_estimate, nothing_known
+from dobrushin._estimate.partial import intersect
 from dobrushin._estimate.query import Query, Settings, Workspace, make_query, read_evidence, read_query
 from dobrushin._estimate.targets import variables_of
 from dobrushin._models import Model
 from dobrushin._models.forms import Form, PartSource
-from dobrushin._models.near import ModelPart, Numbering
+from dobrushin._models.near import Numbering
 from dobrushin._sampling.start import allowed_state
 from dobrushin._shared import validate as check
-from dobrushin._shared.call import current_deadline, guarded, planning_deadline
+from dobrushin._shared.call import PLANNING, Deadline, LateError, current_deadline, guarded, planning_deadline
 from dobrushin._shared.environment import log
 from dobrushin._shared.running import MOST_SECONDS, Running
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError
@@ -41,6 +44,11 @@ _BALL_SECONDS, _MODEL_SECONDS, _INDEX_SECONDS = 2e-6, 5e-7, 2.5e-6
 _SECONDS_TO_LOOK_NEARBY, _MAX_SECONDS_TO_READ = 1e-3, 1e-2
 # Largest number of target variables around which balls are read.
 _MAX_CENTRES = 1000
+_MORE_TIME = "A longer 'time_limit' allows longer planning and pilots (a quarter of it; 30 s without a limit). "
+# Share of the time limit for the planning of the last method, where no other one has an answer.
+_FOR_THE_LAST = 0.3
+# Share of the time for the intervals of a method that misses the tolerance, besides that for planning.
+_TO_FINISH = 0.1
 
 
 def choose_for_call(
@@ -152,23 +160,49 @@ def _ask_quick_ones(query: Query) -> Method | None:
 
 def _ask_all(query: Query) -> Method:
     """Return the best proposal: each method sees the best one so far, and returns its own if that is better."""
-    choice, asked = Choice(), query.space.candidates(query)
+    choice, asked, is_late = Choice(), query.space.candidates(query), False
     for method in asked:
         try:
-            with current_deadline().part(method.share if method is not asked[-1] else 1.0):
+            with _time_for(method, asked[-1], query, choice):
                 proposal = method.propose(query, choice)
         except CertificateError as refusal:
             choice.refusals[method.name] = refusal.reasons.get(method.name, refusal.message)
         except BudgetError as refusal:
             choice.refusals[method.name] = refusal.message
+            is_late |= isinstance(refusal, LateError)
         else:
             choice.best = proposal or choice.best
             choice.can_sample |= proposal is not None and proposal.plan.scan is not None
     for name, reason in choice.refusals.items():
         log.info("method %s is out: %s", name, reason)
-    if choice.best is None:
-        raise CertificateError(choice.refusals, asked[-1].remedy)
-    return choice.best
+    best = choice.best or choice.fallback
+    if best is not None and best.plan.reaches_tolerance:
+        return best
+    known = _found_so_far(query, choice)
+    if best is None:
+        result = intersect(nothing_known(query), known)
+        raise CertificateError(choice.refusals, (_MORE_TIME if is_late else "") + asked[-1].remedy, result=result)
+    best.known, best.refusals = known, choice.refusals
+    return best
+
+
+def _time_for(method: type[Method], last: type[Method], query: Query, choice: Choice) -> Deadline:
+    """Return the limit on the planning of one method: more for the last one if there is no other answer."""
+    whole = current_deadline()
+    if method is not last or choice.best is not None or query.time_limit in (None, math.inf):
+        return whole.part(method.share if method is not last else 1.0)
+    seconds = _FOR_THE_LAST * min(query.time_limit or 0.0, MOST_SECONDS)
+    return Deadline(max(whole.left, seconds), "A stage of planning", work=max(whole.work_left, seconds))
+
+
+def _found_so_far(query: Query, choice: Choice) -> list[Estimate]:
+    """Return the certain intervals of the methods that miss the tolerance."""
+    seconds = _TO_FINISH * min(PLANNING, query.time_limit or PLANNING)
+    found = []
+    for find in choice.so_far:
+        with Deadline(seconds, work=seconds / 2), suppress(LateError):
+            found.append(find())
+    return [estimate for estimate in found if estimate is not None]
 
 
 # -- balls around targets --------------------------------------------------------------------
@@ -191,13 +225,13 @@ def _choose_nearby(
     radius = PartSource.first_radius if parts is None else parts.first_radius  # in edges
     radius *= 1 if settings.method == "auto" else METHODS[settings.method].reach
     while True:
-        ball, query, place = _query_near(model, centres, radius, targets, given, settings)
+        query, place = _query_near(model, centres, radius, targets, given, settings)
         with carry_estimate(query, part=place):
             method = _ask_quick_ones(query) if quickly else None
             if not quickly:
-                current_deadline().charge(ball.model.n_variables * _BALL_SECONDS, "looking around the targets")
+                current_deadline().charge(place.size * _BALL_SECONDS, "looking around the targets")
                 method = choose(query)
-        if method is not None and not _reaches_border(query, method.updated(), ball):
+        if method is not None and not query.reaches_border(method.updated()):
             _ = query.space.start  # raises if the evidence is impossible
             return method, place
         if quickly:
@@ -207,22 +241,17 @@ def _choose_nearby(
 
 def _query_near(
     model: Model, centres: NDArray[np.int64], radius: int, targets: Any, given: dict[Any, int], settings: Settings
-) -> tuple[ModelPart, Query, Numbering]:
-    """Return a ball around the targets, the query on it, and the positions of its variables in the whole model."""
+) -> tuple[Query, Numbering]:
+    """Return the query on a ball around the targets, and the positions of its variables in the whole model."""
     ball = model._near(centres, radius)
     log.info("reading a ball of radius %d around the targets: %d variables", radius, ball.model.n_variables)
     near = {label: state for label, state in given.items() if ball.holds(label)}
-    query = make_query(ball.model, targets, near, settings, is_part=True)
+    query = make_query(ball.model, targets, near, settings)
     labels = np.asarray(query.model.labels)
+    query = replace(query, border=~ball.inner[ball.numbering.own(labels)])
     observed = np.sort(np.array(list(given), dtype=np.int64))
     n = model.n_variables - len(observed)
-    return ball, query, Numbering(n, labels - np.searchsorted(observed, labels))
-
-
-def _reaches_border(query: Query, positions: NDArray[np.int64], ball: ModelPart) -> bool:
-    """Return whether some of these variables have neighbours that are not in the ball."""
-    updated = np.asarray(query.model.labels)[positions]
-    return not ball.inner[ball.numbering.own(updated)].all()
+    return query, Numbering(n, labels - np.searchsorted(observed, labels))
 
 
 def _read_centres(model: Model, targets: Any) -> NDArray[np.int64]:

@@ -33,7 +33,7 @@ from dobrushin._sampling.sampler import on_backend
 from dobrushin._scan import Scan
 from dobrushin._shared.call import LateError, current_deadline
 from dobrushin._shared.intervals import upper_end
-from dobrushin._shared.running import PLAIN, Running
+from dobrushin._shared.running import MOST_SECONDS, PLAIN, Running
 from dobrushin._shared.text import percent, rounded_up
 from dobrushin.errors import BudgetError, CertificateError
 
@@ -49,6 +49,8 @@ _PILOT_STATES = 2**27
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(2017, 5, 6))
 # Largest number of target states kept for a proof.
 _KEPT_STATES = 2**24
+# Share of the runs that may stay open in a plan, if no other method has one.
+_MOST_OPEN = 0.9
 # Share of the half-width planned for the random error: the rest is for the error of the pilot.
 _SHARE = 0.95
 # Share of the error probability and multiple of the planned runs, for the first and the second try.
@@ -77,12 +79,14 @@ class BoundingSets(Method):
         best = choice.best
         if not choice.by_name and (choice.can_sample or (best and best.plan.seconds <= _SOON)):
             return best
-        patience = _PATIENCE if best is None else min(_PATIENCE, best.plan.seconds)
+        allowed = _PATIENCE if query.time_limit in (None, math.inf) else min(query.time_limit or 0.0, MOST_SECONDS)
+        patience = allowed if best is None else min(allowed, best.plan.seconds)
         why = "asked for" if choice.by_name else "Dobrushin's bound is vacuous"
-        own = _Pilot(query, patience).proposal(why)
-        if own is None:
-            within = "the budget" if query.budget is not None else f"about {patience:.3g} s"
-            raise cls.refuse(f"no target coalesces in simulations within {within}.")
+        pilot = _Pilot(query, patience)
+        own = pilot.proposal(why)
+        if own is None or (pilot.is_far and not choice.by_name):
+            choice.fallback = own
+            raise cls.refuse(pilot.why_not())
         # A pilot with targets that do not coalesce promises no tolerance; another method does.
         return own if best is None or own.plan.reaches_tolerance else best
 
@@ -279,6 +283,7 @@ class _Pilot:
         # Half of the error probability is for the bias bounds, and a second try needs a share as well.
         self.strict = replace(query, confidence=1.0 - 0.3 * (1.0 - query.confidence))
         self.exhausted = False
+        self.is_far = False  # whether sets that stay open make intervals wider than the tolerance by far
         self.spent, self.seconds = 0, 0.0
         self.tried: tuple[Scan, SetKernel] | None = None
         most = _PILOT_STATES // len(query.labels) // 64 * 64
@@ -308,12 +313,25 @@ class _Pilot:
             scan, left = best
             reason = f"{why}; a pilot left the targets open in at most {2 * (query.tolerance - left):.2g} of the runs"
             return self._method(scan, left, reason, True)
-        if longest is None or not 0.5 * longest[1] < 0.8 * query.tolerance:
+        if longest is None or longest[1] > _MOST_OPEN * max(question.span for question in query.questions):
             return None
-        left = 0.5 * query.tolerance
+        self.is_far = not 0.5 * longest[1] < 0.8 * query.tolerance
+        # Where sets that stay open dominate, fewer runs do as well.
+        left = max(0.5 * query.tolerance, 0.25 * longest[1] if self.is_far else 0.0)
         shorter = self._affordable(longest[0], left)
         reason = f"{why}; a pilot shows that some targets will not coalesce"
         return None if shorter is None else self._method(shorter, left, reason, False)
+
+    def why_not(self) -> str:
+        """Explain why no scan reaches the tolerance: what was tried, and which argument allows more."""
+        steps = 0 if self.tried is None else len(self.tried[0])
+        allowed = f"{self.patience:.3g} s allowed ('time_limit' changes this)"
+        if self.query.budget is not None:
+            allowed = "'budget'"
+        return (
+            f"no target coalesced often enough in pilots of {self.runs} runs of up to {steps} steps; answers from "
+            f"longer runs would take more than the {allowed}."
+        )
 
     def _method(self, scan: Scan, left: float, reason: str, reaches: bool) -> BoundingSets:
         query, runs, kernel = self.query, self._runs(_SHARE * left), self._kernel_for(scan)
@@ -321,7 +339,7 @@ class _Pilot:
         most = runs * sum(more for _, more in _TRIES)
         may_try_again = seconds * _TRIES[1][1] <= _PATIENCE and len(scan) * most <= self._most_updates(scan)
         plan = BoundingSets.draft(
-            query, reason, query.tolerance - left, scan=scan, chains=most if may_try_again else runs,
+            query, reason, max(0.0, query.tolerance - left), scan=scan, chains=most if may_try_again else runs,
             kernel=kernel.name, seconds=seconds, reaches_tolerance=reaches, other_updates=self.spent,
         )  # fmt: skip
         return BoundingSets(query, replace(plan, stops_early=may_try_again), kernel, runs)

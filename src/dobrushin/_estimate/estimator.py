@@ -86,8 +86,8 @@ def estimate(
         Largest number of Gibbs updates.
     time_limit : number, optional
         Time limit in seconds, after which the partial result is returned: valid intervals, wider than the tolerance
-        (see `Estimate.stopped_by`). Without a limit, an estimate expected to take over an hour is refused; ``math.inf``
-        allows it.
+        (see `Estimate.stopped_by`). A quarter of it, at most 15 minutes, is for planning and pilots; without a limit
+        these have 30 s, and an estimate expected to take over an hour is refused, which ``math.inf`` allows.
     progress : bool, optional
         Show progress. None: only in a terminal or notebook; True: always; False: never.
     proof : path, optional
@@ -105,8 +105,9 @@ def estimate(
     Raises
     ------
     CertificateError
-        When no guarantee can be given; the message says why and what may help. All errors listed here carry a partial
-        result with valid intervals as ``error.result``.
+        When no method reaches the tolerance; the message says why and what may help. All errors listed here carry a
+        partial result as ``error.result``: for each target the best valid interval that some method found, and the
+        method (`Estimate.methods`).
     BudgetError
         When the budget or the time for planning is too small; the error also has the plan, if there is one.
     Interrupted
@@ -208,7 +209,7 @@ def quick_plan(model: Model, targets: Any, seconds: float) -> Plan | None:
         choice, _ = choose_for_call(model, targets, None, settings)
     except (CertificateError, BudgetError):
         return None
-    return choice.plan
+    return choice.plan if choice.plan.reaches_tolerance else None
 
 
 def answer_query(
@@ -237,7 +238,9 @@ def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, r
     if is_wider:
         log.info("the time limit allows a tolerance of about %.3g, not %g", reachable, settings.tolerance)
         wider = settings._replace(tolerance=reachable, method=method.name)
+        known, refusals = method.known, method.refusals
         method, part = choose_for_call(model, targets, evidence, wider, running)
+        method.known, method.refusals = known, refusals
     observed = read_evidence(model, evidence)
     asked = Asked(asked_model, {**shown_evidence(model, evidence), **soft}, model, observed, call)
     return Prepared(method, part, asked, settings, running, is_wider, not soft)
@@ -274,13 +277,18 @@ class Prepared:
         method, running = self.method, self.running
         limit = nullcontext() if running.deadline is NO_DEADLINE else running.deadline
         with carry_estimate(method.query, method.plan, self.part, self._adapt), limit:
-            estimate = guarded(find)
+            try:
+                estimate = guarded(find)
+            except CertificateError as failure:
+                reasons = {**method.refusals, **failure.reasons}
+                raise CertificateError(reasons, failure.remedy, result=failure.result) from None
         estimate = self._adapt(estimate)
         if not self.is_hard or self.asked.weighed is None:
             return estimate
         return weigh_evidence(estimate, self.asked.weighed, self.asked.observed, self.settings, running)
 
     def _adapt(self, estimate: Estimate) -> Estimate:
+        estimate = self.method.narrow(estimate, self.settings.tolerance)
         if self.is_wider:
             wider = replace(estimate.plan, tolerance=self.settings.tolerance)
             estimate = replace(estimate, plan=wider, stopped_by=estimate.stopped_by or Shortfall.TIME)

@@ -54,6 +54,14 @@ def headline(answer: Estimate) -> str:
     return f"{what}{_value(answer, row)}{_rank(answer, row)}{_sureness(answer, False)}"
 
 
+def reached(answer: Estimate) -> str:
+    """Return a sentence about a partial result, for the error that carries it."""
+    widths, names = answer.half_width, ", ".join(dict.fromkeys(answer.methods))
+    least, most = rounded_up(float(widths.min())), rounded_up(float(widths.max()))
+    between = f"of {most}" if least == most else f"from {least} to {most}"
+    return f"The attribute 'result' of this error has the best intervals, with half-widths {between} ({names})."
+
+
 def _given(answer: Estimate) -> str:
     """Return the evidence as text, shortened; empty if there is none."""
     evidence = {} if answer.asked is None else answer.asked.evidence

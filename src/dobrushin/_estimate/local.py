@@ -18,7 +18,7 @@ from dobrushin._estimate.regions import SECONDS_PER_CELL, SECONDS_PER_REGION, Gr
 from dobrushin._estimate.runs import unchecked_weights
 from dobrushin._estimate.targets import name_of
 from dobrushin._exact.engine import Law
-from dobrushin._shared.call import NO_DEADLINE, LateError
+from dobrushin._shared.call import NO_DEADLINE, LateError, current_deadline
 from dobrushin._shared.environment import log
 from dobrushin._shared.running import Running
 from dobrushin._shared.text import counted
@@ -62,7 +62,7 @@ class Local(Method):
     @classmethod
     def propose_quickly(cls, query: Query) -> Method | None:
         """Return a proposal whose sums were completed while planning, if every target allows this."""
-        method = cls._propose(query, Choice(), None, _QUICK)
+        method = cls._propose(query, Choice(), _QUICK)
         return method if all(growth.is_done for growth in _all_of(method.growths)) else None
 
     @classmethod
@@ -71,10 +71,10 @@ class Local(Method):
         worth = _PATIENCE
         if best is not None:
             worth = min(worth, max(_PREFERRED * best.plan.seconds, _QUICK))
-        return cls._propose(query, choice, best, worth)
+        return cls._propose(query, choice, worth)
 
     @classmethod
-    def _propose(cls, query: Query, choice: Choice, best: Method | None, worth: float) -> Local:
+    def _propose(cls, query: Query, choice: Choice, worth: float) -> Local:
         for question in query.questions:
             cls.refuse_many_states(query, question)
         least = SECONDS_PER_REGION * count_laws(query)
@@ -94,6 +94,8 @@ class Local(Method):
             seconds = cls._look(query, growths, worth)
         except (CertificateError, LateError):
             if not choice.by_name:
+                unfinished = cls(query, cls.draft(query, _describe(growths), None), growths, None)
+                choice.so_far.append(unfinished.so_far)
                 raise
             reaches, seconds = False, _PATIENCE
         if query.is_part:  # regions must not reach the border of a submodel
@@ -102,7 +104,7 @@ class Local(Method):
         looked = [growth.reached for growth in _all_of(growths) if growth.best is not None]
         bias = min(query.tolerance, max(looked, default=math.inf))
         plan = cls.draft(query, _describe(growths), bias, seconds=seconds, reaches_tolerance=reaches)
-        return cls(query, plan, growths, best)
+        return cls(query, plan, growths, choice.best)
 
     @classmethod
     def _look(cls, query: Query, growths: list[list[Growth]], worth: float) -> float:
@@ -154,6 +156,23 @@ class Local(Method):
             return self.rival.answer(sequence, running)
         raise self._too_wide(estimate)
 
+    def so_far(self) -> Estimate | None:
+        """Return the intervals from sums that take a share of the expected work that is left; None if there are none.
+
+        Regions must not reach the border of a submodel.
+        """
+        every = _all_of(self.growths)
+        seconds = _SHARE_OF_TIME * current_deadline().work_left / len(every)
+        cells = max(_LEAST_CELLS, min(_PILOT_CELLS, seconds / SECONDS_PER_CELL))
+        for growth in every:
+            with suppress(LateError):
+                if growth.best is None:
+                    growth.look(cells)
+                growth.settle(cells)
+        regions = [growth.best.ball.positions for growth in every if growth.best is not None]
+        is_sound = bool(regions) and not self.query.reaches_border(np.concatenate(regions))
+        return self._assemble() if is_sound else None
+
     def _finish(self, growth: Growth, seconds: float) -> bool:
         """Sum the planned region, and larger ones while the tolerance is missed and time is left.
 
@@ -172,8 +191,7 @@ class Local(Method):
     def _assemble(self) -> Estimate:
         rows, worst = [], 0.0
         for question, group in zip(self.query.questions, self.growths, strict=True):
-            regions = [growth.best or growth.next for growth in group]
-            part, error = self._rows(question, [region for region in regions if region is not None], len(group))
+            part, error = self._rows(question, [growth.best or growth.next for growth in group])
             rows.append(part)
             worst = max(worst, error)
         bests = [growth.best for growth in _all_of(self.growths) if growth.best is not None]
@@ -190,19 +208,15 @@ class Local(Method):
             words.append("Dobrushin's bound, rounded upwards, limits the effect of the boundary of these regions")
         return self.assemble(rows, 1.0, (*words, *unchecked_weights(self.query)))
 
-    def _rows(self, question: StateQuestion, regions: list[TargetRegion], wanted: int) -> tuple[AnswerRows, float]:
-        """Return the rows of a question and their rounding error, from the regions of its `wanted` laws."""
-        laws = [_laws_in_time(region) for region in regions]
+    def _rows(self, question: StateQuestion, regions: list[TargetRegion | None]) -> tuple[AnswerRows, float]:
+        """Return the rows of a question and their rounding error, from the regions of its laws; None: no region."""
+        found = [_law_of(self.query, question, k, region) for k, region in enumerate(regions)]
+        laws, disagreement = [law for law, _ in found], np.concatenate([part for _, part in found])
         rounding = self.query.space.rounding
-        is_whole = len(laws) == wanted and all(laws)
-        error = max((law.error for pair in laws for law in pair), default=math.inf)
-        ends = [np.concatenate([pair[end].probabilities for pair in laws]) for end in (0, -1)] if is_whole else []
-        if not ends or error == math.inf:
-            low, high = (np.full(len(question), end) for end in question.bounds)
-            return AnswerRows(0.5 * (low + high), low, high, high - low), 1.0
+        error = max(law.error for pair in laws for law in pair)
+        ends = [np.concatenate([pair[end].probabilities for pair in laws]) for end in (0, -1)]
         values, errors = zip(*(question.exact(end, error) for end in ends), strict=True)
         value = 0.5 * (values[0] + values[1])
-        disagreement = np.concatenate([region.disagreement for region in regions])
         # Rounding in the evidence changes no probability by more than this.
         slack = question.span * (math.expm1(2.0 * rounding) if rounding < 1.0 else 1.0) + 2.0**-190
         # A mean adds up all table entries, each times a value.
@@ -239,12 +253,19 @@ def _all_of(growths: list[list[Growth]]) -> list[Growth]:
     return [growth for group in growths for growth in group]
 
 
-def _laws_in_time(region: TargetRegion) -> list[Law]:
-    """Return the laws of a region; an empty list if no time is left to sum them."""
-    try:
-        return region.laws or []
-    except LateError:
-        return []
+def _law_of(
+    query: Query, question: StateQuestion, number: int, region: TargetRegion | None
+) -> tuple[list[Law], NDArray[np.float64]]:
+    """Return the sums of a region for one law of a question, and bounds on the distance of the model's law.
+
+    Without a region or time to sum it, the law is uniform, and the distance bound is that of any two laws.
+    """
+    with suppress(LateError):
+        if region is not None and region.laws and all(law.error < math.inf for law in region.laws):
+            return region.laws, region.disagreement
+    positions = question.positions if question.needs_joint_law else question.positions[number : number + 1]
+    states = math.prod(query.model._form.cardinalities[positions].tolist())
+    return [Law(np.full(states, 1.0 / states), 0.0, 0.0)], np.ones(len(positions))
 
 
 def count_laws(query: Query) -> int:

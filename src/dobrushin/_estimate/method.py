@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Asked, Estimate, Transcript
+from dobrushin._estimate.partial import intersect
 from dobrushin._estimate.query import METHODS, Query
 from dobrushin._estimate.questions import TargetQuestion
 from dobrushin._estimate.targets import shown
@@ -172,12 +173,18 @@ class Choice:
         Whether some method has proposed a scan to run.
     by_name : bool
         Whether the user asked for this method: then it has no rival and may plan for longer.
+    so_far : list of functions
+        Each returns the certain intervals of a method that misses the tolerance. They are called if all miss it.
+    fallback : Method or None
+        A proposal that misses the tolerance by far, to be taken only if there is no other.
     """
 
     best: Method | None = None
     refusals: dict[str, str] = field(default_factory=dict)
     can_sample: bool = False
     by_name: bool = False
+    so_far: list[Callable[[], Estimate | None]] = field(default_factory=list)
+    fallback: Method | None = None
 
 
 @dataclass(frozen=True)
@@ -241,6 +248,16 @@ class Method(ABC):
 
     def __init__(self, query: Query, plan: Plan) -> None:
         self.query, self.plan = query, plan
+        self.known: list[Estimate] = []  # certain intervals of other methods
+        self.refusals: dict[str, str] = {}  # why other methods were not taken, if this one misses the tolerance
+
+    def narrow(self, estimate: Estimate, tolerance: float | None = None) -> Estimate:
+        """Return an answer that misses the tolerance with its intervals intersected with those that are known.
+
+        A proof is about the intervals of one method.
+        """
+        is_missed = bool((estimate.half_width > (tolerance or self.query.tolerance)).any())
+        return intersect(estimate, self.known) if is_missed and not self.query.proof else estimate
 
     @classmethod
     def quick_seconds(cls, query: Query) -> float | None:

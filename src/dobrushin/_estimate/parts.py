@@ -51,6 +51,7 @@ class _Piece:
     rows: NDArray[np.int64]
     method: Method | None = None
     reason: str = ""  # why there is no method
+    partial: Estimate | None = None  # intervals that were found without one
 
     @property
     def words(self) -> str:
@@ -66,10 +67,10 @@ class _Piece:
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> tuple[Estimate | None, str]:
         """Return the estimate, if any, and the reason if it misses the tolerance."""
         if self.method is None:
-            return None, self.reason
+            return self.partial, self.reason
         try:
-            with carry_estimate(self.method.query, self.method.plan):
-                return guarded(self.method.answer, sequence, running), ""
+            with carry_estimate(self.method.query, self.method.plan, adapt=self.method.narrow):
+                return self.method.narrow(guarded(self.method.answer, sequence, running)), ""
         except (CertificateError, BudgetError) as failure:
             return failure.result, failure.message
 
@@ -99,6 +100,8 @@ class ByParts(Method):
         choice.can_sample = True  # later methods were already considered for each part
         if not any(piece.method for piece in planned):
             largest = max(planned, key=lambda piece: piece.query.model.n_variables)
+            unfinished = cls(query, cls.draft(query, "no part has a certificate", None), planned)
+            choice.so_far.append(unfinished.so_far)
             raise cls.refuse(f"{largest.words}: {largest.reason}")
         own = cls(query, cls._draft(query, planned), planned)
         is_better = best is None or (own.plan.reaches_tolerance and own.plan.seconds < best.plan.seconds)
@@ -124,6 +127,7 @@ class ByParts(Method):
         least = np.concatenate([np.full(len(question), question.bounds[0]) for question in self.query.questions])
         most = np.concatenate([np.full(len(question), question.bounds[1]) for question in self.query.questions])
         choices = np.concatenate([question.choices for question in self.query.questions])
+        found_by = np.array(["none"] * len(least), dtype=object)
         columns = [least + (most - least) / choices, least, most, most - least]
         assumptions, reasons, drawn, is_certain = [_BY_PARTS], [], 0, True
         stopped_by: str | None = None
@@ -145,6 +149,7 @@ class ByParts(Method):
                 known = (estimate.value, estimate.lower, estimate.upper, estimate.bias_bound)
                 for column, values in zip(columns, known, strict=True):
                     column[piece.rows] = values
+                found_by[piece.rows] = estimate.methods
                 stopped_by = stopped_by or estimate.stopped_by
             if ended is not None:
                 break
@@ -156,9 +161,17 @@ class ByParts(Method):
         if ended is not None:
             raise ended.with_result(whole) if isinstance(ended, WorkerError) else interrupted(whole)
         if reasons:
+            whole = replace(whole, found_by=tuple(found_by))
             remedy = f"The other intervals are valid and reach the tolerance. {REMEDY}"
             raise CertificateError({self.name: " ".join(reasons)}, remedy, result=whole)
         return whole
+
+    def so_far(self) -> Estimate | None:
+        """Return the certain intervals that were found while the parts were planned."""
+        try:
+            return self.answer(np.random.SeedSequence(0), Running())
+        except CertificateError as error:
+            return error.result
 
     def needed_updates(self) -> int:
         return sum(piece.method.needed_updates() for piece in self.pieces if piece.method is not None)
@@ -185,7 +198,7 @@ def _plan_all(pieces: list[_Piece], budget: float | None) -> list[_Piece]:
         try:
             method = choose(replace(piece.query, method=name, budget=budget))
         except (CertificateError, BudgetError) as refusal:
-            planned.append(replace(piece, reason=refusal.message))
+            planned.append(replace(piece, reason=refusal.message, partial=refusal.result))
             hard += 1
             continue
         planned.append(replace(piece, method=method))

@@ -89,7 +89,7 @@ class Query:
     memory_limit: float | None = None
     backend: str = "auto"
     proof: bool = False
-    is_part: bool = False  # the model is a part of a larger one
+    border: NDArray[np.bool_] | None = None  # of a part of a larger model: variables with neighbours outside of it
     relevance: str = ""  # how many variables matter to the targets, where the others were dropped
 
     @property
@@ -97,6 +97,15 @@ class Query:
         """The model given the evidence."""
         model: Model = self.space.model
         return model
+
+    @property
+    def is_part(self) -> bool:
+        """Return whether the model is a part of a larger one."""
+        return self.border is not None
+
+    def reaches_border(self, positions: NDArray[np.int64]) -> bool:
+        """Return whether some of these variables have neighbours outside of the model."""
+        return self.border is not None and bool(self.border[positions].any())
 
     @cached_property
     def intervals(self) -> int:
@@ -171,14 +180,12 @@ def read_query(model: Model, targets: Any, evidence: Any, settings: Settings) ->
     return make_query(model, targets, read_evidence(model, evidence), settings)
 
 
-def make_query(
-    model: Model, targets: Any, given: dict[Hashable, Any], settings: Settings, is_part: bool = False
-) -> Query:
+def make_query(model: Model, targets: Any, given: dict[Hashable, Any], settings: Settings) -> Query:
     """Return the query of a call whose evidence has been read."""
     space = workspace(model).given(given)
     space = space.provable() if settings.proof else space
     questions = space.reader(model, given).read_targets(targets)
-    return Query(space, questions, *settings, is_part=is_part)
+    return Query(space, questions, *settings)
 
 
 def read_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:

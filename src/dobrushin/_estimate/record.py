@@ -85,6 +85,8 @@ def to_json(answer: Estimate, indent: int | None) -> str:
         for name in _NUMBERS:
             number = float(getattr(answer, name)[k])
             row[name] = None if math.isnan(number) else number
+        if answer.found_by:
+            row["method"] = answer.found_by[k]
         rows.append(row)
     return json.dumps({**about(answer), "rows": rows}, indent=indent)
 
@@ -119,7 +121,7 @@ def from_json(text: str) -> Estimate:
         return Estimate(
             targets=[targets[_key(row)] for row in data["rows"]],
             states=[_restored(row["state"]) for row in data["rows"]],
-            **columns,
+            **columns, found_by=tuple(row["method"] for row in data["rows"] if "method" in row),
             confidence=data["confidence"], assumptions=tuple(data["assumptions"]), plan=plan, seed=data["seed"],
             stopped_by=data["stopped_by"], log_evidence=log_evidence,
             asked=Asked(evidence=evidence, observed={}, _fingerprint=data["model"]), _steps=data["steps"],

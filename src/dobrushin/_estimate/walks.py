@@ -6,6 +6,7 @@ the walks: their intervals are the answer.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from typing import Any, ClassVar
@@ -20,12 +21,15 @@ from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Mean, Shortfall, StateQuestion
 from dobrushin._estimate.runs import unchecked_weights
 from dobrushin._exact.walks import IMPOSSIBLE, SECONDS_PER_VISIT, WalkLaw, read_walks
+from dobrushin._shared.call import LateError
 from dobrushin._shared.running import MOST_SECONDS, Running
 from dobrushin._shared.text import counted
 from dobrushin.errors import CertificateError
 
 # Variables visited for a law before anything is sampled, and laws for which that is tried.
 _QUICK_VISITS, _MAX_QUICK_LAWS = 10**5, 2
+# Variables visited for each law that planning did not come to, where the tolerance is missed.
+_FEW_VISITS = 10**4
 # Variables visited at once for a law where fewer were enough for a prediction that these will do.
 _QUICK_FAR = 3 * 10**7
 _SECONDS_PER_LAW = 0.02
@@ -75,6 +79,7 @@ class Walks(Method):
         own = cls._propose(query, int(patience / SECONDS_PER_VISIT), choice.by_name)
         if own.plan.reaches_tolerance or choice.by_name:
             return own
+        choice.so_far.append(own.so_far)
         if best is None:
             raise cls.refuse(f"{own.plan.reason}, and leave {own.half_width:.3g}.")
         return best
@@ -118,13 +123,7 @@ class Walks(Method):
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """Return the intervals of the walks; a `CertificateError` with them if one is wider than the tolerance."""
         del sequence, running
-        words = (
-            "the odds of a variable are those of the root of its tree of self-avoiding walks, and monotone in those of "
-            "every branch; branches that were cut have the range that their potentials allow",
-            "sums, products and potentials were rounded outwards (included)",
-            *unchecked_weights(self.query),
-        )
-        estimate = self.assemble(self._rows(), 1.0, words)
+        estimate = self._estimate()
         if not (estimate.half_width > self.query.tolerance).any():
             return estimate
         why = Shortfall.SUMS if self.query.time_limit is None else Shortfall.TIME
@@ -134,6 +133,24 @@ class Walks(Method):
         reason = f"{self.plan.reason}, and leave {estimate.half_width.max():.3g}."
         remedy = "All the intervals are valid. A larger time_limit= or tolerance= may help."
         raise CertificateError({self.name: reason}, remedy, result=estimate)
+
+    def so_far(self) -> Estimate | None:
+        """Return the intervals of the walks; None if they read what a part of a model does not have."""
+        for question, group in zip(self.query.questions, self.laws, strict=True):
+            for law in group:
+                if not law.visited:  # planning ended at a law before it
+                    with suppress(LateError):
+                        law.narrow(_SHARE * self.query.tolerance / _slope(question), _FEW_VISITS)
+        return None if self.query.reaches_border(self.updated()) else self._estimate()
+
+    def _estimate(self) -> Estimate:
+        words = (
+            "the odds of a variable are those of the root of its tree of self-avoiding walks, and monotone in those of "
+            "every branch; branches that were cut have the range that their potentials allow",
+            "sums, products and potentials were rounded outwards (included)",
+            *unchecked_weights(self.query),
+        )
+        return self.assemble(self._rows(), 1.0, words)
 
     def _rows(self) -> list[AnswerRows]:
         return [_rows_of(question, group) for question, group in zip(self.query.questions, self.laws, strict=True)]

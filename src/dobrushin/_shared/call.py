@@ -30,6 +30,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Item = TypeVar("_Item")
 # Seconds that planning may take in a call without a time limit, and the share of the time limit in other calls.
 PLANNING, PLANNING_SHARE = 30.0, 0.25
+# Most seconds that planning may take, however long the time limit is.
+_MOST_PLANNING = 900.0
 # Seconds by the clock that planning has in any case.
 _SECONDS_MIN_PLANNING = 1.0
 # Shares of a limit: for stages by the clock (the rest is for their work after the last look at it), and for expected
@@ -402,6 +404,6 @@ def planning_deadline(seconds: float | None, is_saved: bool = False) -> Deadline
         return Deadline(
             max(PLANNING if seconds is None else seconds, _SECONDS_MIN_PLANNING), work=_WORK_SHARE * PLANNING
         )
-    limit = PLANNING if seconds is None else min(PLANNING, PLANNING_SHARE * seconds)
+    limit = PLANNING if seconds in (None, math.inf) else min(_MOST_PLANNING, PLANNING_SHARE * (seconds or 0.0))
     # A call with very little time may take a moment longer: a plan that is nearly there is better than none.
     return Deadline(max(_CLOCK_SHARE * limit, _SECONDS_MIN_PLANNING), work=_WORK_SHARE * limit)

@@ -146,8 +146,16 @@ def _page(answer: db.Estimate) -> Group:
         state = "" if answer.states[k] is None else printable(answer.states[k])
         bias = "unknown" if answer.bias_bound[k] != answer.bias_bound[k] else rounded_up(answer.bias_bound[k], 2)
         numbers = interval_texts(answer.value[k], answer.lower[k], answer.upper[k])
-        rows.append([name_of(answer.targets[k]), state, *numbers, bias])
-    columns = ("target", "state", value_name(answer), "lower", "upper", "bias bound")
+        rows.append([name_of(answer.targets[k]), state, *numbers, bias, *answer.methods[k : k + bool(answer.found_by)]])
+    columns = (
+        "target",
+        "state",
+        value_name(answer),
+        "lower",
+        "upper",
+        "bias bound",
+        *["method"] * bool(answer.found_by),
+    )
     reasons = [f"- {assumption}" for assumption in answer.assumptions]
     heading = table(answer.headline, columns, rows)
     return Group(heading, answer.footer, "This rests on:", *reasons)
