@@ -78,10 +78,12 @@ def test_a_part_that_fails_leaves_the_others(monkeypatch):
     truth = np.concatenate(db.exact.marginals(TINY) + [np.full(2, 0.5)] * 900 + db.exact.marginals(CHAIN))
     failed = np.zeros(len(truth), dtype=bool)
     failed[6:1806] = True
-    assert (answer.lower[failed] == 0).all()
-    assert (answer.upper[failed] == 1).all()
-    assert (answer.bias_bound[failed] == 1).all()
-    np.testing.assert_allclose(answer.value, truth, atol=1e-9)
+    # The failed part has what local sums found, which is certain.
+    assert (answer.lower <= truth).all()
+    assert (answer.upper >= truth).all()
+    assert answer.half_width[failed].min() > 0.05
+    assert answer.confidence == 1.0
+    np.testing.assert_allclose(answer.value[~failed], truth[~failed], atol=1e-9)
     assert answer.half_width[~failed].max() < 1e-9
     assert not answer.plan.reaches_tolerance
     # Without the hard part all is as it was.
@@ -89,7 +91,7 @@ def test_a_part_that_fails_leaves_the_others(monkeypatch):
     with pytest.raises(db.CertificateError) as caught:
         db.estimate(together(HARD, HARD), "all")
     assert set(caught.value.reasons) == {"dobrushin", "local", "walks", "exact", "parts"}
-    assert caught.value.result is None or caught.value.result.half_width.min() == 0.5
+    assert caught.value.result.half_width.min() > 0.05
 
 
 def test_shares_of_the_error_add_up_and_rows_are_all_there():
