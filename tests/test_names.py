@@ -137,6 +137,11 @@ def test_columns_are_named_after_what_they_hold():
     assert "value" in db.estimate(FIELD, ["u", db.Exceeds("v", 0.5)], tolerance=0.2, seed=1).to_dataframe().columns
 
 
+def test_the_headline_of_a_joint_marginal_names_each_state():
+    answer = db.estimate(ASIA, db.Joint("lung", "bronc"), evidence={"xray": "yes"})
+    assert answer.headline.startswith("P(lung = no, bronc = no | xray = yes) = 0.28486")
+
+
 # -- graphs ------------------------------------------------------------------------------------
 
 

@@ -358,7 +358,7 @@ def test_headlines_have_the_evidence_and_the_likeliest_state(network):
     assert db.estimate(levels, 0).headline.endswith(" (most likely of 3 states)")
     assert db.estimate(levels, 0).headline.startswith("P(0 = mid) = 0.8")
     joint = db.estimate(levels, db.Joint(0, 1), evidence={}).headline
-    assert joint.startswith("P(0, 1 = ('mid', 'mid')) = ")
+    assert joint.startswith("P(0 = mid, 1 = mid) = ")
     flat = db.Potts({(0, 1): 0.5}, states=3)
     loose = db.estimate(flat, 0, method="dobrushin", tolerance=0.1, seed=1).headline
     assert "(largest estimate of 3 states)" in loose

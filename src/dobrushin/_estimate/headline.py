@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from dobrushin._estimate.targets import Target, name_of
+from dobrushin._estimate.targets import Joint, Target, name_of
 from dobrushin._shared.text import Bar, card, exact_text, in_full, interval_texts, percent, printable, rounded_up
 
 if TYPE_CHECKING:
@@ -113,11 +113,11 @@ def _single_row(answer: Estimate) -> int | None:
 
 def _name(answer: Estimate, row: int, given: str) -> str:
     target, state = answer.targets[row], answer.states[row]
-    name = (
-        name_of(target)
-        if state is None or answer.plan.noun != "probability"
-        else f"{name_of(target)} = {printable(state)}"
-    )
+    name = name_of(target)
+    if isinstance(target, Joint):
+        name = ", ".join(f"{printable(v)} = {printable(x)}" for v, x in zip(target.labels, state, strict=True))
+    elif state is not None and answer.plan.noun == "probability":
+        name = f"{name} = {printable(state)}"
     condition = f" | {given}" if given else ""
     plain = f"{name} (given {given})" if given else name
     return {"probability": f"P({name}{condition})", "mean": f"E({name}{condition})"}.get(noun(answer, row), plain)
