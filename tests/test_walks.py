@@ -257,7 +257,7 @@ def test_products_at_the_end_of_the_range_are_rounded_outwards(downwards, call, 
     monkeypatch.setattr(walks, "_CALL", call)
     model = _star_at_the_end_of_the_range(downwards)
     truth = db.estimate(model, [0], method="exact")
-    assert 0.4 < truth.mean[1] < 0.7
+    assert 0.4 < truth.value[1] < 0.7
     try:
         found = db.estimate(model, [0], method="walks", tolerance=1e-6)
     except db.CertificateError as error:
