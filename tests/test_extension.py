@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import dobrushin as db
 import edge_list_format
 from dobrushin._estimate.dobrushin import Dobrushin
-from dobrushin._estimate.method import METHODS, AnswerRows, Choice, Curve, Method
+from dobrushin._estimate.method import METHODS, AnswerRows, Curve, Method
 from dobrushin._estimate.method import register as register_method
 from dobrushin._fields.likelihood import LIKELIHOODS, Added, per_variable
 from dobrushin._models.pairwise import PairTables
@@ -243,12 +243,8 @@ class Independent(Method):
         self.laws = laws
 
     @classmethod
-    def quick_seconds(cls, query):
-        return 1e-6 * query.model.n_variables
-
-    @classmethod
-    def propose_quickly(cls, query):
-        return cls.propose(query, Choice())
+    def asking_seconds(cls, query, quickly):
+        return 1e-6 * query.model.n_variables if quickly else None
 
     @classmethod
     def propose(cls, query, choice):

@@ -13,7 +13,7 @@ and this is counted in the same place: `Form.error`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sized
+from collections.abc import Iterator, Sized
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import METHODS, Choice, Method, carry_estimate, nothing_known
+from dobrushin._estimate.method import METHODS, QUICK_SECONDS, Choice, Method, Plan, carry_estimate, nothing_known
 from dobrushin._estimate.partial import intersect
 from dobrushin._estimate.query import Query, Settings, Workspace, make_query, read_evidence, read_query
 from dobrushin._estimate.targets import variables_of
@@ -117,7 +117,7 @@ def choose(query: Query, part: Numbering | None = None) -> Method:
 
 def _choose(query: Query) -> Method:
     if query.method == "auto":
-        return _within_limits(_ask_quick_ones(query) or _ask_all(query))
+        return _within_limits(_ask(query))
     asked = query.space.methods[query.method]
     if query.proof and not asked.has_proof:
         others = " or ".join(repr(name) for name, other in query.space.methods.items() if other.has_proof)
@@ -146,31 +146,42 @@ def _within_limits(method: Method) -> Method:
     return method
 
 
-def _ask_quick_ones(query: Query) -> Method | None:
-    """Return the first certain proposal of the methods that plan quickly, cheapest first."""
-    known = [(method.quick_seconds(query), method) for method in query.space.candidates(query)]
-    quick = sorted(((seconds, method) for seconds, method in known if seconds is not None), key=lambda pair: pair[0])
-    for _, method in quick:
-        with current_deadline().part(method.share), suppress(CertificateError, BudgetError):
-            proposal: Method | None = method.propose_quickly(query)
-            if proposal is not None:
-                return proposal
-    return None
+def _turns(query: Query) -> Iterator[tuple[type[Method], float, bool]]:
+    """Yield the methods that "auto" asks, the least seconds that asking takes, and whether a quick answer is wanted.
+
+    Those with quick answers come first, by these seconds; then all, in the order of what planning usually costs.
+    """
+    for quickly in (True, False):
+        costs = [(method.asking_seconds(query, quickly), method) for method in query.space.candidates(query)]
+        turns = [(method, seconds, quickly) for seconds, method in costs if seconds is not None]
+        yield from sorted(turns, key=lambda turn: turn[1]) if quickly else turns
 
 
-def _ask_all(query: Query) -> Method:
-    """Return the best proposal: each method sees the best one so far, and returns its own if that is better."""
-    choice, asked, is_late = Choice(), query.space.candidates(query), False
-    for method in asked:
+def _ask(query: Query, only_quickly: bool = False) -> Method:
+    """Ask methods for proposals, and return the best one. A quick answer ends the search.
+
+    Each method sees the best proposal so far, and returns its own if that is better. A method is not asked if that
+    would take longer than the best proposal so far, which leaves nothing to chance.
+    `only_quickly`: raise `_NoneQuick` rather than ask methods that may need long to plan.
+    """
+    choice, last, is_late = Choice(), query.space.candidates(query)[-1], False
+    for method, seconds, quickly in _turns(query):
+        if choice.best is not None and _is_settled(choice.best.plan, max(seconds, QUICK_SECONDS)):
+            continue
+        if only_quickly and not quickly:
+            raise _NoneQuick
+        told = Choice(quickly=True) if quickly else choice
         try:
-            with _time_for(method, asked[-1], query, choice):
-                proposal = method.propose(query, choice)
+            with current_deadline().part(method.share) if quickly else _time_for(method, last, query, choice):
+                proposal = method.propose(query, told)
         except CertificateError as refusal:
-            choice.refusals[method.name] = refusal.reasons.get(method.name, refusal.message)
+            told.refusals[method.name] = refusal.reasons.get(method.name, refusal.message)
         except BudgetError as refusal:
-            choice.refusals[method.name] = refusal.message
-            is_late |= isinstance(refusal, LateError)
+            told.refusals[method.name] = refusal.message
+            is_late |= isinstance(refusal, LateError) and not quickly
         else:
+            if quickly and proposal is not None:
+                return proposal
             choice.best = proposal or choice.best
             choice.can_sample |= proposal is not None and proposal.plan.scan is not None
     for name, reason in choice.refusals.items():
@@ -181,9 +192,14 @@ def _ask_all(query: Query) -> Method:
     known = _found_so_far(query, choice)
     if best is None:
         result = intersect(nothing_known(query), known)
-        raise CertificateError(choice.refusals, (_MORE_TIME if is_late else "") + asked[-1].remedy, result=result)
+        raise CertificateError(choice.refusals, (_MORE_TIME if is_late else "") + last.remedy, result=result)
     best.known, best.refusals = known, choice.refusals
     return best
+
+
+def _is_settled(plan: Plan, seconds: float) -> bool:
+    """Return whether a plan leaves nothing to chance, and takes at most these seconds."""
+    return plan.is_certain and plan.reaches_tolerance and plan.seconds <= seconds
 
 
 def _time_for(method: type[Method], last: type[Method], query: Query, choice: Choice) -> Deadline:
@@ -228,11 +244,10 @@ def _choose_nearby(
     while True:
         query, place = _query_near(model, centres, radius, targets, given, settings)
         with carry_estimate(query, part=place):
-            method = _ask_quick_ones(query) if quickly else None
             if not quickly:
                 current_deadline().charge(place.size * _BALL_SECONDS, "looking around the targets")
-                method = choose(query)
-        if method is not None and not query.reaches_border(method.updated()):
+            method = _ask(query, only_quickly=True) if quickly else choose(query)
+        if not query.reaches_border(method.updated()):
             _ = query.space.start  # raises if the evidence is impossible
             return method, place
         if quickly:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.local import count_laws
-from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan, interrupted
+from dobrushin._estimate.method import QUICK_SECONDS, AnswerRows, Choice, Method, Plan, interrupted
 from dobrushin._estimate.query import Query, Settings, Workspace, workspace
 from dobrushin._estimate.questions import Shortfall, TargetQuestion
 from dobrushin._estimate.regions import SECONDS_PER_REGION
@@ -29,8 +29,6 @@ from dobrushin.errors import BudgetError, CertificateError
 SECONDS_PER_VARIABLE = 2.4e-5
 # In models with more variables, a first question about one variable gets its own plan.
 _LARGE_VARIABLES = 2**16
-# An exact answer expected within this number of seconds is preferred even if sampling would be faster.
-_QUICK_SECONDS = 0.1
 # SingleMarginals of all variables are summed and kept for later questions if this takes at most this number of seconds.
 _KEPT = 0.5
 # Seconds that log P(evidence) may take, or the share of the expected seconds of the answer, whichever is more.
@@ -49,30 +47,21 @@ class Exact(Method):
         self.sum_plans = sum_plans
 
     @classmethod
-    def quick_seconds(cls, query: Query) -> float | None:
-        """Return the expected seconds of planning if they are below those of local sums, else None."""
+    def asking_seconds(cls, query: Query, quickly: bool) -> float | None:
         seconds = _search_seconds(query)
-        return (
-            seconds
-            if not query.is_part and seconds < min(_QUICK_SECONDS, SECONDS_PER_REGION * count_laws(query))
-            else None
-        )
-
-    @classmethod
-    def propose_quickly(cls, query: Query) -> Method | None:
-        method = cls._propose(query, False, "no more work than sampling")
-        return method if method.plan.seconds < _QUICK_SECONDS else None
+        is_quick = seconds < min(QUICK_SECONDS, SECONDS_PER_REGION * count_laws(query))  # quicker than local sums
+        return None if query.is_part or (quickly and not is_quick) else seconds
 
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
         if choice.by_name:
             return cls._propose(query, True, "asked for")
-        best, search = choice.best, _search_seconds(query)
-        if best is None:
-            return None if query.is_part else cls._propose(query, False, "Dobrushin's bound is vacuous")
-        # Finding a plan takes time as well: not worth it if the best answer so far takes less.
-        worth = max(best.plan.seconds, _QUICK_SECONDS)
-        if query.is_part or search >= (best.plan.seconds if best.plan.is_certain else worth):
+        best = choice.best
+        if best is None and not choice.quickly:
+            return cls._propose(query, False, "Dobrushin's bound is vacuous")
+        # An answer within `QUICK_SECONDS` is preferred even if sampling would be faster.
+        worth = QUICK_SECONDS if best is None else max(best.plan.seconds, QUICK_SECONDS)
+        if _search_seconds(query) >= worth:
             return best
         own = cls._propose(query, False, "no more work than sampling")
         return own if own.plan.seconds < worth else best

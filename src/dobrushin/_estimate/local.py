@@ -55,23 +55,19 @@ class Local(Method):
         self.rival = rival
 
     @classmethod
-    def quick_seconds(cls, query: Query) -> float | None:
+    def asking_seconds(cls, query: Query, quickly: bool) -> float | None:
         laws = count_laws(query)
-        return SECONDS_PER_REGION * laws if laws <= _MAX_QUICK_LAWS else None
-
-    @classmethod
-    def propose_quickly(cls, query: Query) -> Method | None:
-        """Return a proposal whose sums were completed while planning, if every target allows this."""
-        method = cls._propose(query, Choice(), _QUICK)
-        return method if all(growth.is_done for growth in _all_of(method.growths)) else None
+        return None if quickly and laws > _MAX_QUICK_LAWS else SECONDS_PER_REGION * laws
 
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
         best = choice.best
-        worth = _PATIENCE
+        worth = _QUICK if choice.quickly else _PATIENCE
         if best is not None:
             worth = min(worth, max(_PREFERRED * best.plan.seconds, _QUICK))
-        return cls._propose(query, choice, worth)
+        own = cls._propose(query, choice, worth)
+        # A quick proposal has made its sums while it was planned.
+        return None if choice.quickly and not all(growth.is_done for growth in _all_of(own.growths)) else own
 
     @classmethod
     def _propose(cls, query: Query, choice: Choice, worth: float) -> Local:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # Largest number of joint states of one target that are summed.
 _MAX_JOINT_STATES = 2**14
+# "auto" asks no further methods once a certain answer takes at most this number of seconds.
+QUICK_SECONDS = 0.1
 REMEDY = (
     "What may help: a larger tolerance or fewer targets; fixing strongly coupled variables (evidence=); joint "
     "variables (model.merge with suggest_groups). For an estimate without any guarantee pass method='uncertified'."
@@ -177,6 +179,8 @@ class Choice:
         Each returns the certain intervals of a method that misses the tolerance. They are called if all miss it.
     fallback : Method or None
         A proposal that misses the tolerance by far, to be taken only if there is no other.
+    quickly : bool
+        Whether only a certain answer is wanted that ends the search, as most of its work was done by planning it.
     """
 
     best: Method | None = None
@@ -185,6 +189,7 @@ class Choice:
     by_name: bool = False
     so_far: list[Callable[[], Estimate | None]] = field(default_factory=list)
     fallback: Method | None = None
+    quickly: bool = False
 
 
 @dataclass(frozen=True)
@@ -260,19 +265,13 @@ class Method(ABC):
         return intersect(estimate, self.known) if is_missed and not self.query.proof else estimate
 
     @classmethod
-    def quick_seconds(cls, query: Query) -> float | None:
-        """Return the expected seconds of `propose_quickly`; None if other methods should be asked first."""
-        del query
-        return None
+    def asking_seconds(cls, query: Query, quickly: bool) -> float | None:
+        """Return the least seconds that "auto" spends on asking this method; None if it is not asked.
 
-    @classmethod
-    def propose_quickly(cls, query: Query) -> Method | None:
-        """Return a certain proposal that is taken without asking other methods, or None.
-
-        Raise `CertificateError` or `BudgetError` to give the reason for no proposal.
+        `quickly`: before the methods that may need long to plan (see `Choice`).
         """
         del query
-        return None
+        return None if quickly else 0.0
 
     @classmethod
     @abstractmethod

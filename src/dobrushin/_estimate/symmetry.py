@@ -36,13 +36,9 @@ class Symmetry(Method):
     has_proof: ClassVar[bool] = False
 
     @classmethod
-    def quick_seconds(cls, query: Query) -> float | None:
+    def asking_seconds(cls, query: Query, quickly: bool) -> float | None:
         is_single = all(isinstance(question, SingleMarginals) for question in query.questions)
-        return _LAST_OF_THE_QUICK if is_single and not query.is_part else None
-
-    @classmethod
-    def propose_quickly(cls, query: Query) -> Method | None:
-        return cls.propose(query, Choice())
+        return _LAST_OF_THE_QUICK if quickly and is_single and not query.is_part else None
 
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:

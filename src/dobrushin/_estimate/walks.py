@@ -55,20 +55,18 @@ class Walks(Method):
         self.laws = laws
 
     @classmethod
-    def quick_seconds(cls, query: Query) -> float | None:
+    def asking_seconds(cls, query: Query, quickly: bool) -> float | None:
         laws = count_laws(query)
-        return _SECONDS_PER_LAW * laws if laws <= _MAX_QUICK_LAWS else None
-
-    @classmethod
-    def propose_quickly(cls, query: Query) -> Method | None:
-        tree = read_walks(query.model._form)
-        if isinstance(tree, str) or tree.is_attractive:  # sums with extreme boundaries do as well
-            return None
-        own = cls._propose(query, _QUICK_VISITS * count_laws(query), False, _QUICK_FAR)
-        return own if own.plan.reaches_tolerance else None
+        return None if quickly and laws > _MAX_QUICK_LAWS else _SECONDS_PER_LAW * laws
 
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
+        if choice.quickly:
+            tree = read_walks(query.model._form)
+            if isinstance(tree, str) or tree.is_attractive:  # sums with extreme boundaries do as well
+                return None
+            own = cls._propose(query, _QUICK_VISITS * count_laws(query), False, _QUICK_FAR)
+            return own if own.plan.reaches_tolerance else None
         best, patience = choice.best, _PATIENCE
         if query.time_limit is not None:
             patience = min(query.time_limit, MOST_SECONDS)
