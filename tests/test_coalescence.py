@@ -481,7 +481,8 @@ def test_estimates_by_coalescence_contain_the_truth(seed, family, zeros):
 
 
 def test_auto_goes_past_dobrushins_condition(monkeypatch):
-    monkeypatch.setattr(METHODS["local"], "in_auto", False)
+    for name in ("local", "walks"):
+        monkeypatch.setattr(METHODS[name], "in_auto", False)
     frustrated, fields = np.resize([1.0, 1.0, -1.0], 3200), np.resize([0.01, 0.0, -0.01], (40, 40))
     torus = db.Ising.grid(40, 40, couplings=0.3 * frustrated, fields=fields, periodic=True)
     found = db.estimate(torus, [1], tolerance=0.05, seed=1)

@@ -345,7 +345,7 @@ SMALL = db.Ising.grid(4, 4, couplings=0.2)
         ({"evidence": {99: 1}}, "'evidence' .* Got 99"),
         ({"evidence": {1: 0}}, "'evidence' .* states -1, .1 of 1. Got 0"),
         ({"evidence": [1]}, "'evidence' .* dict"),
-        ({"method": "magic"}, "'method' .* 'auto', 'symmetry', 'dobrushin', 'local', 'exact'"),
+        ({"method": "magic"}, "'method' .* 'auto', 'symmetry', 'dobrushin', 'local', 'walks', 'exact'"),
         ({"budget": -1}, "'budget' .* positive"),
         ({"seed": -1}, "'seed'"),
         ({"run": 3}, "'run' .* a RunOptions"),

@@ -614,7 +614,7 @@ def test_grids_by_a_function_are_solved_around_targets():
     assert abs(db.estimate(lazy, pair).value - db.estimate(whole, pair).value)[0] < 0.01
     with pytest.raises(db.ArgumentError, match=r"linear_bound = 0\.1"):
         db.estimate(db.GaussianField.grid(30, 40, linear=linear, linear_bound=0.1), [620])
-    with pytest.raises(db.ArgumentError, match="made as a whole"):
+    with pytest.raises(db.ArgumentError, match="must be in memory"):
         db.sample(lazy, db.Scan([0]))
     assert "unbounded" in lazy._repr_html_()
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -530,7 +531,8 @@ def test_auto_asks_nobody_else_once_a_certain_answer_costs_less(monkeypatch):
 def test_sums_on_a_ball_are_bounded_by_what_was_planned_there():
     """Whether or not somebody asks which variables are updated: an answer may not grow beyond the ball's border."""
     ball = db.Ising.grid(10**5, 10**5, couplings=0.2)._near(np.array([5 * 10**9]), 8)
-    query = make_query(ball.model, [5 * 10**9], {}, SETTINGS, is_part=True)
+    border = ~ball.inner[ball.numbering.own(np.array(ball.model.labels))]
+    query = replace(make_query(ball.model, [5 * 10**9], {}, SETTINGS), border=border)
     method = Local.propose(query, Choice())
     limits = [growth.limit for group in method.growths for growth in group]
     assert max(limits) < ball.model.n_variables

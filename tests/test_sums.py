@@ -767,7 +767,7 @@ def test_the_error_of_the_most_likely_state_counts_the_rounding_of_its_density()
 
 
 def test_auto_says_how_many_bytes_are_missing(monkeypatch):
-    for name in ("local", "parts", "coalescence"):
+    for name in ("local", "walks", "parts", "clusters", "coalescence", "weights"):
         monkeypatch.setattr(METHODS[name], "in_auto", False)
     model = db.Ising.grid(9, 9, couplings=3.0 * np.random.default_rng(0).choice([-1.0, 1.0], size=144), fields=0.1)
     with pytest.raises(

@@ -185,13 +185,13 @@ def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
       influence    rows 1.08, columns 1.12, spectral radius 1.06: Dobrushin's condition fails
       strongest    21 (1.07), 22 (1.07), 23 (1.07)
       zeros        none: every state can be reached
-      exact        clique tree of width 20, 593 MiB
+      exact        clique tree of width 22, 344 MiB
       dobrushin    variables bounded by 0.05 after 10 sweeps 0%; 100 sweeps 0%
       coalescence  variables coalesce in 95% of 64 pilot runs within 10 sweeps 23% (...); 100 sweeps 100% (...)
-      estimate     all variables within 0.01 by exact, ...; variable 21 within 0.01 by local, at once
-      try          method="exact": nothing is left to chance, for a clique tree of 593 MiB
+      estimate     all variables within 0.01 by symmetry, at once; variable 21 within 0.01 by local, at once
+      try          method="exact": nothing is left to chance, for a clique tree of 344 MiB
       try          method="coalescence": all variables coalesce within 100 sweeps
-      try          method="auto": variable 21 within 0.01 by local, at once
+      try          method="auto": all variables within 0.01 by symmetry, at once
     """
     model = as_model(model)
     space = workspace(model)
