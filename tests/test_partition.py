@@ -102,6 +102,20 @@ def test_wide_glasses_are_weighed():
     assert found.error <= 0.3
 
 
+def test_error_probabilities_that_cannot_be_split_are_refused(monkeypatch):
+    """Rounded, 1 - alpha would be 1 and the error probability of a factor nothing."""
+    estimate = partition._Chain._estimate
+
+    def by_draws(chain, label, asked):
+        return estimate(chain, label, asked._replace(method="dobrushin", tolerance=0.2))
+
+    monkeypatch.setattr(partition._Chain, "_estimate", by_draws)
+    model = db.Ising.grid(3, 3, couplings=0.1, fields=0.1)
+    with pytest.raises(db.CertificateError, match="below 1e-12"):
+        db.log_evidence(model, {0: 1, 1: 1}, method="chain", tolerance=1.0, confidence=1 - 2e-12, seed=1)
+    assert db.log_evidence(model, {0: 1, 1: 1}, method="chain", tolerance=1.0, seed=1).confidence == 0.99
+
+
 def test_wide_intervals_hold_and_narrow_ones_do_not(monkeypatch):
     """Bounds near the edge: local sums leave intervals of visible width, whose ends are those of the answer."""
     rng = np.random.default_rng(5)

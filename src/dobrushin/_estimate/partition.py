@@ -15,7 +15,7 @@ from scipy.sparse import csgraph
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.choice import choose_for_call
 from dobrushin._estimate.estimator import answer_query
-from dobrushin._estimate.query import Settings, read_evidence, read_settings
+from dobrushin._estimate.query import LEAST_ERROR, Settings, read_evidence, read_settings
 from dobrushin._estimate.weights import log_partition_limits, run_pilot
 from dobrushin._exact.arithmetic import UNIT, Working, no_allowed_state
 from dobrushin._exact.minibuckets import NoState, lay_out, make_minibuckets
@@ -32,7 +32,7 @@ from dobrushin._shared.environment import log
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.running import RunOptions, read_options, read_running
 from dobrushin._shared.text import printable
-from dobrushin.errors import ArgumentError, BudgetError, CertificateError
+from dobrushin.errors import ArgumentError, BudgetError, CertificateError, Interrupted
 from dobrushin.typing import Evidence, ModelLike, PartitionMethod, Seed
 
 # "auto" sums over all states if that is expected to take at most so many seconds; in larger models it does not ask.
@@ -270,6 +270,8 @@ class _Chain:
             else:
                 half = max(value - low, high - value) + 8.0 * UNIT * (abs(constant) + abs(value)) + rest.error
             found = LogPartition(value + constant, half, "weights", self._settings.confidence)
+            if isinstance(draws.trouble, KeyboardInterrupt):
+                raise Interrupted(f"the logarithm is known to within {half:.3g} so far", result=found)
             if draws.trouble is not None or half <= aim or tries == most:
                 break
             tries = min(most, 2 * tries)  # the same tries and as many more: the interval holds after any number
@@ -342,8 +344,11 @@ class _Chain:
         tolerance = min(0.1, 0.5 * error)
         for _ in range(_ATTEMPTS):
             alpha *= 0.5
-            settings = self._settings._replace(tolerance=tolerance, confidence=1.0 - alpha)
+            settings = self._settings._replace(tolerance=tolerance, confidence=1.0 - max(alpha, LEAST_ERROR))
             answer = self._estimate(label, settings)
+            if answer.confidence < 1.0 and alpha < LEAST_ERROR:
+                reason = f"each of {factors} factors would need an error probability below {LEAST_ERROR:g}."
+                raise CertificateError({"chain": reason}, "What may help: a lower confidence.")
             states = list(self.model.states(self.model.index(label)))
             k = int(np.argmax(answer.value)) if state is None else states.index(state)
             low, high = float(answer.lower[k]), float(answer.upper[k])

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dobrushin._estimate.method import Method
 
 # Smaller error probabilities are lost to rounding in 1 - confidence.
-_LEAST_ERROR = 1e-12
+LEAST_ERROR = 1e-12
 # Largest number of joint states of a joint marginal: each needs an interval.
 _MAX_JOINT_STATES = 2**16
 # Chains come in groups of 64.
@@ -67,8 +67,8 @@ def read_settings(
     space, options = workspace(model), read_options(run)
     tolerance = space.read_tolerance(tolerance)
     confidence = check.fraction(confidence, "confidence")
-    if 1.0 - confidence < _LEAST_ERROR:
-        raise ArgumentError("confidence", f"at most 1 - {_LEAST_ERROR:g}", confidence)
+    if 1.0 - confidence < LEAST_ERROR:
+        raise ArgumentError("confidence", f"at most 1 - {LEAST_ERROR:g}", confidence)
     check.choice(method, ("auto", *space.methods), "method")
     most = None if budget is None else check.positive(budget, "budget")
     memory = None if options.memory_limit is None else read_memory(options.memory_limit)
