@@ -156,6 +156,8 @@ def test_where_nothing_near_is_certified_the_whole_is_asked(monkeypatch):
     near = db.estimate(model, [400], tolerance=0.01, seed=1)
     assert near.plan.method == "exact"
     assert near.is_certified
+    # The state at the other end is still felt, which no part of the chain knows.
+    np.testing.assert_allclose(near.value, [0.1235188, 0.2569241, 0.6195571], atol=1e-6)
 
 
 def test_a_part_is_cut_where_there_are_very_many():

@@ -160,7 +160,7 @@ def test_many_rows_are_sorted_filtered_and_turned(browser, tmp_path):
     count = 10_000
     means = np.random.default_rng(1).random(count)
     large = dataclasses.replace(
-        one, targets=[f"gene {k}" for k in range(count)], states=[1] * count, mean=means, lower=means - 0.01,
+        one, targets=[f"gene {k}" for k in range(count)], states=[1] * count, value=means, lower=means - 0.01,
         upper=means + 0.01, bias_bound=np.full(count, 0.001),
     )  # fmt: skip
     large.report(tmp_path / "page.html")

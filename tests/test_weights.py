@@ -14,7 +14,7 @@ import reference
 from dobrushin._estimate import weights as module
 from dobrushin._estimate.weights import log_partition_limits, weighted_interval
 from dobrushin._exact import minibuckets
-from dobrushin._exact.minibuckets import NoState, lay_out, make_minibuckets
+from dobrushin._exact.minibuckets import NoState, TooDense, lay_out, make_minibuckets
 from dobrushin._kernels import weights as loops
 from dobrushin._sampling.weighted import Tries, draw_exactly, draw_weighted
 from dobrushin._shared.call import LateError
@@ -79,9 +79,16 @@ def test_bounds_against_enumeration(first):
 
 @pytest.mark.slow
 def test_bounds_against_enumeration_of_many_models():
+    refused = 0
     for seed in range(1000, 3000):
         model, bits = random_case(seed)
-        check_bound(model, make(model, bits))
+        try:
+            made = make(model, bits)
+        except TooDense:
+            refused += 1
+            continue
+        check_bound(model, made)
+    assert refused < 100
 
 
 def frustrated(n=8, strength=0.8, seed=3):

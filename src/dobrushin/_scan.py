@@ -327,7 +327,7 @@ class Scan:
         model = as_model(model)
         start, neighbor = model._form.adjacency
         self._check_fits(model.n_variables)
-        return levels(self.order, start, neighbor, model.n_variables)
+        return levels(frozen(self.order.astype(np.int32)), start, neighbor, model.n_variables)
 
     def _check_fits(self, n: int) -> None:
         """Fail if a step updates a variable that a model of `n` variables does not have."""

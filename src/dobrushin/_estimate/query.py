@@ -294,9 +294,13 @@ class Space(ABC):
         """Return the methods by name."""
 
     def candidates(self, query: Query) -> list[type[Method]]:
-        """Return the methods that "auto" considers for a query, in order."""
+        """Return the methods that "auto" considers for a query, in order: about a part, those that need no more of it.
+
+        Any other method would answer for the part alone, without the rest of the model beyond its border.
+        """
         asked = (method for method in self.methods.values() if method.in_auto)
-        return [method for method in asked if method.has_proof or not query.proof]
+        able = (method for method in asked if method.works_nearby or not query.is_part)
+        return [method for method in able if method.has_proof or not query.proof]
 
     @abstractmethod
     def read_tolerance(self, value: Any) -> float:
