@@ -39,11 +39,11 @@ if thrml is not None:
     class ProbeSpin(SpinGibbsConditional):
         """thrml's own parameters in the place of a draw."""
 
-        def sample_given_parameters(self, key, parameters, sampler_state, output_sd):  # noqa: ARG002
+        def sample_given_parameters(self, key, parameters, sampler_state, output_sd):
             return parameters, sampler_state
 
     class ProbeCategories(CategoricalGibbsConditional):
-        def sample_given_parameters(self, key, parameters, sampler_state, output_sd):  # noqa: ARG002
+        def sample_given_parameters(self, key, parameters, sampler_state, output_sd):
             return parameters, sampler_state
 
 

@@ -88,7 +88,6 @@ class ClusterRunner(Runner):
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.int32]:
         """Return for each draw: sweeps that it took (0 while it is open), clusters of the targets, states of edges."""
-        del master
         states = len(self.magnet.neighbor) + len(self.magnet.start) - 1
         return np.full((len(chains), 1 + len(self.targets) + -(-states // 4)), OPEN, dtype=np.int32)
 
@@ -107,7 +106,6 @@ class ClusterRunner(Runner):
 
     def read(self, x: NDArray[np.int32], rows: NDArray[np.int64], chains: int) -> NDArray[np.int32]:
         """Return the sweeps of each draw, and the clusters of the targets: all rows, whichever are asked for."""
-        del rows, chains
         return x[:, : 1 + len(self.targets)].T.copy()
 
 

@@ -26,7 +26,6 @@ class _DeviceSets(SetRunner, DeviceKernel):
         return len(self._column())
 
     def _begin(self, columns: range, keys: Any) -> Any:
-        del keys
         column = self._column()
         x = cupy().empty((len(column), len(columns)), dtype=self.width)
         x[:] = cupy().asarray(column)

@@ -119,7 +119,6 @@ class SetRace(FlagKernel):
 
     @classmethod
     def fits(cls, form: Form) -> bool:
-        del form
         return True
 
     @classmethod

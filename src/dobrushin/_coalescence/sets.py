@@ -92,7 +92,6 @@ class SetKernel(SetRunner):
         """Take the sets of some runs, whose streams have these keys, through some steps."""
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
-        del master
         return self.begin(len(chains))
 
     def load(self, states: NDArray[np.int64]) -> NDArray[Any]:

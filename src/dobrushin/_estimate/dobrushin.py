@@ -87,7 +87,6 @@ class Dobrushin(StateChains):
 
     @classmethod
     def curve(cls, estimate: Estimate, model: Model | None) -> Curve | None:
-        del model
         if estimate.certificate is None:
             return None
         steps, values = estimate.certificate.curve()

@@ -96,7 +96,6 @@ class Exact(Method):
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """Return the sums, with rounding errors as intervals; `CertificateError` if these exceed the tolerance."""
-        del sequence, running
         rows, worst = [], 0.0
         working = Working()
         for question, plan in zip(self.query.questions, self.sum_plans, strict=True):

@@ -270,7 +270,6 @@ class Method(ABC):
 
         `quickly`: before the methods that may need long to plan (see `Choice`).
         """
-        del query
         return None if quickly else 0.0
 
     @classmethod
@@ -287,7 +286,6 @@ class Method(ABC):
 
     def begin(self, sequence: np.random.SeedSequence, running: Running) -> Run | None:
         """Return the run that gives the answer, so that several can be drawn together; None if nothing is drawn."""
-        del sequence, running
         return None
 
     @classmethod
@@ -298,7 +296,6 @@ class Method(ABC):
     @classmethod
     def curve(cls, estimate: Estimate, model: Model | None) -> Curve | None:
         """Return the bound as a function of the steps, if any; `model` is conditioned on the evidence."""
-        del estimate, model
         return None
 
     def assemble(
@@ -368,11 +365,9 @@ class Nothing(Method):
 
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method:
-        del choice
         return cls(query, cls.draft(query, "no method has given anything", None))
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-        del sequence, running
         rows = []
         for question in self.query.questions:
             least, most = (np.full(len(question), end) for end in question.bounds)
@@ -383,7 +378,6 @@ class Nothing(Method):
 
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:
-        del estimate
         return ["No method had given anything when the call ended. The limits are those that hold for every model."]
 
 

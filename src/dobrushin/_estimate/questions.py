@@ -180,7 +180,6 @@ class SingleMarginals(StateQuestion):
         return np.repeat(disagreement, self.sizes)
 
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
-        del first
         parts = []
         for k, values in enumerate(self.values):
             column = states[:, k] if settled is None else states[settled[:, k], k]
@@ -223,7 +222,6 @@ class JointMarginal(StateQuestion):
         return np.full(len(self), min(1.0, weighted_sum(self.weights, disagreement, 0)))
 
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
-        del first
         return np.bincount(self._cells(_settled_rows(states, settled)), minlength=len(self))
 
     def unit_values(self, states: NDArray[Any]) -> Iterator[NDArray[np.float64]]:

@@ -54,7 +54,6 @@ class Symmetry(Method):
         return cls(query, cls.draft(query, words, 0.0))
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-        del sequence, running
         _ = self.query.space.start  # raises if no state is allowed
         rounding = self.query.space.rounding
         off = min(1.0, math.expm1(2.0 * rounding) if rounding < 1.0 else 1.0)
@@ -67,7 +66,6 @@ class Symmetry(Method):
 
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:
-        del estimate
         return [
             "Shifting the states of all variables that are connected with a target (for spins: flipping them) leaves "
             "every potential unchanged. So all states of the target have the same probability, whatever the couplings "

@@ -36,7 +36,6 @@ class Uncertified(StateChains):
 
     @classmethod
     def bias_of(cls, query: Query, scan: Scan, kernel: Kernel) -> Bias:
-        del scan, kernel
         sizes = [len(question) for question in query.questions]
         words = "NOT CERTIFIED: the bias of the scan is unknown, and is not in the intervals"
         return Bias([np.full(size, np.nan) for size in sizes], [np.zeros(size) for size in sizes], words)

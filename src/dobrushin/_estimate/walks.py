@@ -120,7 +120,6 @@ class Walks(Method):
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """Return the intervals of the walks; a `CertificateError` with them if one is wider than the tolerance."""
-        del sequence, running
         estimate = self._estimate()
         if not (estimate.half_width > self.query.tolerance).any():
             return estimate

@@ -65,7 +65,6 @@ class WalkTree:
         self, path: tuple[int, ...], root: int, end: int, fixed: NDArray[np.int8], least: float, most: int,
         seen: NDArray[np.bool_],
     ) -> _Odds:  # fmt: skip
-        del end
         exit_of = np.full(len(self.odds), -1, dtype=np.int64)
         arrays = (
             self.start,

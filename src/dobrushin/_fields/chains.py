@@ -57,7 +57,6 @@ class FieldKernel(ArrayKernel):
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
-        del scan, region
         return isinstance(form, FieldTerms)
 
     @classmethod
@@ -86,7 +85,6 @@ class FieldKernel(ArrayKernel):
         return {**self.__dict__, "fixed_start": None}  # only the process that asked has to know all of it
 
     def errors_in(self, scan: Scan) -> NDArray[np.float64]:
-        del scan
         return self.error[self.region.updated]
 
     @property
@@ -102,14 +100,12 @@ class FieldKernel(ArrayKernel):
         return Batches(numbers, min(super().batches(numbers, cores).size, most))
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.float64]:
-        del master
         return np.repeat(self.point[:, None], len(chains), axis=1)
 
     def load(self, states: NDArray[Any]) -> NDArray[np.float64]:
         return np.array(states, dtype=np.float64, order="C")
 
     def advance(self, x: NDArray[Any], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
-        del work
         rows = (self.region.start, self.region.neighbor, self.couplings)
         field_steps(*steps, *rows, *self.sites, *self.values, keys, np.empty(x.shape[1]), x)
 

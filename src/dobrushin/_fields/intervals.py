@@ -152,7 +152,6 @@ class FieldTally(Tally):
         self.terms, self.chains = terms, 0
 
     def add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
-        del settled
         self.chains += len(states)
         self.take(self.question.values(states, first))
 

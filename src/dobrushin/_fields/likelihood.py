@@ -67,7 +67,6 @@ class Term(ABC):
 
     def find_overflow(self, amount: Floats, size: Floats, lower: Floats) -> Bools:
         """Return where e^x may exceed e^LARGEST_EXPONENT in a draw; `size` bounds the slope of the other terms."""
-        del size, lower
         return np.zeros(len(amount), dtype=np.bool_)
 
 
@@ -91,7 +90,6 @@ class Exponential(Term):
         return np.zeros(len(amount))  # at a mode inside the interval the slopes add up to 0
 
     def least_curvature(self, amount: Floats, lower: Floats, upper: Floats) -> Floats:
-        del upper
         return np.where(amount > 0, amount * np.exp(lower), 0.0)
 
     def near_mode(self, amount: float, pull: float, lower: float) -> tuple[float, float]:
@@ -119,7 +117,6 @@ class Softplus(Term):
         return product
 
     def bound_slope(self, amount: Floats, x: Floats) -> Floats:
-        del x
         return amount
 
     def bound_draws(self, amount: Floats) -> Floats:
@@ -130,7 +127,6 @@ class Softplus(Term):
         return np.where(amount > 0, amount * special.expit(farthest) * special.expit(-farthest), 0.0)
 
     def near_mode(self, amount: float, pull: float, lower: float) -> tuple[float, float]:
-        del pull, lower
         return amount, 0.25 * amount
 
 

@@ -372,7 +372,6 @@ class GaussianField(Model):
         return dict(zip(known, values, strict=True))
 
     def _shown_state(self, i: int, state: Any) -> Any:
-        del i
         return state
 
     def _require_value(self, i: int, value: Any, argument: str, where: str) -> None:

@@ -232,7 +232,6 @@ class Solving(Method):
         return cls(query, cls.draft(query, cls.reason.format(largest), 0.0), limits)
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-        del sequence, running
         rows = []
         for value, low, high, _ in self.limits:
             error = max(high - value, value - low)
@@ -286,7 +285,6 @@ class FieldLocal(Solving):
 
     @classmethod
     def solve(cls, query: Query, choice: Choice) -> Iterator[tuple[Solved, int]]:
-        del choice
         if query.space.largest_row >= 1.0:
             raise cls.refuse(f"the largest row of the influence is {query.space.largest_row:.3g}, not below 1.")
         return (cls._grow(query, question) for question in query.questions)
@@ -424,7 +422,6 @@ class LazySpace(Space):
 
     def bounds_at(self, i: int) -> tuple[float, float]:
         """Return the ends of the interval of a variable."""
-        del i
         return -np.inf, np.inf
 
     @property

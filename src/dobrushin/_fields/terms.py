@@ -110,7 +110,6 @@ class FieldTerms(Form):
         return False
 
     def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        del positions
         self._refuse("one of discrete variables")
 
     @cached_property
@@ -174,7 +173,6 @@ class FieldTerms(Form):
         return np.einsum("sn->s", own) - 0.5 * np.einsum("sn,sn->s", x, x @ self.couplings)
 
     def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
-        del i, states
         self._refuse("one of discrete variables")
 
     # -- what only discrete models have ----------------------------------------------------

@@ -358,7 +358,7 @@ class ExactAscent(Ascent):
         self._alone = self._plan.asking(tables, [])
         self._value = -np.inf  # of the objective at theta
 
-    def expectation(self, full: Vector, iteration: int) -> Expectation:  # noqa: ARG002
+    def expectation(self, full: Vector, iteration: int) -> Expectation:
         structure = self.structure
         sums = self._plan.run(self._tables(full), limit=self._limit)
         self._value = self._objective(full[structure.free], sums.log_partition)
@@ -375,7 +375,7 @@ class ExactAscent(Ascent):
         """Return the log-partition function."""
         return self._alone.run(self._tables(full), limit=self._limit).log_partition
 
-    def choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:  # noqa: ARG002
+    def choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
         """Try steps, the first twice as long as the last one, until the objective rises as it should."""
         size = 2.0 * self.rows[-1].step_size if self.rows and self.rows[-1].step_size else 1.0
         slack = 1e-13 * (1.0 + abs(self._value))

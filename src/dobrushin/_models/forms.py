@@ -94,7 +94,6 @@ class PartSource(Variables, ABC):
 
     def is_forbidden(self, positions: Ints, digits: Ints) -> Bools:
         """Return which variables have unary potential -inf at these states, given as digits 0, 1, ..."""
-        del digits
         return np.zeros(len(positions), dtype=np.bool_)
 
 
@@ -211,7 +210,6 @@ class Form(Variables, ABC):
         form, variables
             The form of the remaining variables, and a mask of them.
         """
-        del wanted
         return self, np.ones(self.n_variables, dtype=bool)
 
     # -- models and files ------------------------------------------------------------------

@@ -360,7 +360,6 @@ class Model(WithGraph):
 
     def _form_of(self, region: Region) -> Form:
         """Return the form that has the places of a region."""
-        del region
         return self._form
 
     # -- identity --------------------------------------------------------------------------

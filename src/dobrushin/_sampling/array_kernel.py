@@ -88,7 +88,6 @@ class ArrayKernel(Kernel):
         return x[:size, :chains].copy() if len(rows) == size and is_increasing(rows) else x[rows, :chains]
 
     def count(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        del chains
         labels.count_labels(x, rows, counts)
 
     def run(self, x: NDArray[Any], work: Work) -> None:

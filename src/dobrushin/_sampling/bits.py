@@ -107,7 +107,6 @@ class BitsKernel(WordKernel):
 
     @classmethod
     def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
-        del form, scan
         return chains >= FEW_CHAINS and (table_cells(region) <= MAX_BITS_CELLS or chains >= MANY_CHAINS)
 
     @classmethod
@@ -165,7 +164,6 @@ class TableKernel(ArrayKernel):
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
-        del scan
         return fits_table(form, region)
 
     @classmethod
@@ -185,7 +183,6 @@ class TableKernel(ArrayKernel):
         return self.neighbor.astype(np.int32), self.threshold, np.int32(self.neighbor.shape[1])
 
     def advance(self, x: NDArray[np.int8], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
-        del work
         shared = (self.neighbor.ravel(), self.threshold.ravel(), self.neighbor.shape[1] > 4)
         bits.table_steps(*steps, *shared, *keys[:, 0], x[:, 0])
 
@@ -227,7 +224,6 @@ class CountsKernel(WordKernel):
 
     @classmethod
     def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
-        del form, scan
         return chains >= MANY_CHAINS and region.degree > MAX_NEIGHBORS
 
     @classmethod

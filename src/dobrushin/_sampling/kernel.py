@@ -185,7 +185,6 @@ class Runner(ABC):
 
     def look(self, chains: int) -> int | None:
         """Return the steps of some chains between looks at whether to stop; None for the usual number."""
-        del chains
         return None
 
     def batches(self, numbers: range, cores: int) -> Batches:
@@ -235,7 +234,6 @@ class Kernel(Runner):
     @classmethod
     def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
         """Return whether `sample` takes the kernel by itself, if it fits and no earlier one in the list is worth it."""
-        del form, scan, region, chains
         return True
 
     @classmethod

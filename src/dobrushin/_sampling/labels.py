@@ -48,7 +48,6 @@ class PottsKernel(WaveKernel):
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
-        del scan
         return isinstance(form, LabelPairs) and _largest_exponent(form, region) < SAFE_EXPONENT
 
     @classmethod
@@ -190,7 +189,6 @@ class FactorsKernel(LabelsKernel):
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
-        del scan, region
         return form.has_tables
 
     @classmethod
@@ -218,7 +216,6 @@ class FactorsKernel(LabelsKernel):
         return *narrow, self.factors.base.astype(np.int64), self.factors.table
 
     def advance(self, x: NDArray[Any], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
-        del work
         labels.factor_steps(*steps, self.states, *self.factors, keys, x)
 
 
@@ -249,7 +246,6 @@ class ConditionalKernel(LabelsKernel):
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
-        del scan
         return form.has_tables and _extent(form, region).exponent < SAFE_EXPONENT
 
     @classmethod
@@ -288,7 +284,6 @@ class ConditionalKernel(LabelsKernel):
         return Batches(numbers, max(FEW_CHAINS, super().batches(numbers, cores).size))
 
     def advance(self, x: NDArray[Any], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
-        del work
         conditional.conditional_steps(*steps, self.states, *self.groups, keys, x)
 
 

@@ -57,7 +57,6 @@ class LocalFieldKernel(WaveKernel):
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
-        del scan, region
         return isinstance(form, SpinPairs)
 
     @classmethod
@@ -146,12 +145,10 @@ class DenseKernel(ArrayKernel):
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
-        del scan
         return isinstance(form, SpinPairs) and region.size**2 <= MAX_MATRIX_ENTRIES
 
     @classmethod
     def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
-        del form
         entries = len(region.neighbor)
         if entries < MANY_NEIGHBORS * len(region.updated) or len(scan) * chains < STEPS_PER_ROW * region.size:
             return False
@@ -191,7 +188,6 @@ class DenseKernel(ArrayKernel):
         return columns, self.fields, self.reach.astype(np.int32), np.int32(len(columns))
 
     def advance(self, x: NDArray[Any], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
-        del work
         spins = 2.0 * x[:-1] - 1.0
         if x.shape[1] > 1:
             self._run_blocks(steps, keys, spins)

@@ -147,7 +147,6 @@ class Tries(Runner):
         return np.int16
 
     def look(self, chains: int) -> int:
-        del chains
         return 1
 
     def batches(self, numbers: range, cores: int) -> Batches:
@@ -155,7 +154,6 @@ class Tries(Runner):
         return Batches(numbers, max(1, min(most, -(-len(numbers) // (2 * cores)))))
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.float64]:
-        del master
         return np.zeros((1 + len(self.asked), len(chains)))
 
     def load(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -166,7 +164,6 @@ class Tries(Runner):
         draw_tries(work.keys(1), self.threshold, *self.steps, self.asked, state, x)
 
     def read(self, x: NDArray[np.float64], rows: NDArray[np.int64], chains: int) -> NDArray[np.int16]:
-        del rows
         out = np.empty((_WORDS + len(self.asked), chains), dtype=np.int16)
         out[:_WORDS] = np.ascontiguousarray(x[0])[:, None].view(np.int16).T
         out[_WORDS:] = x[1:]

@@ -375,7 +375,6 @@ class Deadline:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        del kind, error, trace
         leave(self._tokens.pop())
 
 

@@ -36,12 +36,10 @@ class _Compilation(event.Listener):
     """Stops the clock of limits in time while code is compiled, or read from the cache."""
 
     def on_start(self, event: Any) -> None:
-        del event
         PAUSES.begin()
         COMPILATION.begin()
 
     def on_end(self, event: Any) -> None:
-        del event
         COMPILATION.end()
         PAUSES.end()
 

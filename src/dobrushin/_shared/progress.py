@@ -115,7 +115,6 @@ class Terminal(Display):
         self._full, self._empty = ("━", "─") if can_draw else ("#", "-")
 
     def draw(self, stage: str, text: str, share: float | None) -> None:
-        del stage
         if share is not None:
             full = round(_WIDTH * share)
             text = f"{self._full * full}{self._empty * (_WIDTH - full)} {text}"
@@ -125,7 +124,6 @@ class Terminal(Display):
         self._write("\r\x1b[2K")
 
     def end(self, name: str, text: str, is_done: bool) -> None:
-        del name, text, is_done
         self.rest()
 
     def _write(self, text: str) -> None:
@@ -167,7 +165,6 @@ class Log(Display):
         self._stream, self._stage, self._next, self._pause = stream, "", 0.0, 1.0
 
     def draw(self, stage: str, text: str, share: float | None) -> None:
-        del share
         now = time.monotonic()
         if stage == self._stage and now < self._next:
             return
@@ -176,7 +173,6 @@ class Log(Display):
         self._write(text)
 
     def end(self, name: str, text: str, is_done: bool) -> None:
-        del name, is_done
         if text:
             self._write(text)
 

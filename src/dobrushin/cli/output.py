@@ -134,7 +134,6 @@ class _Grid:
     rows: Sequence[Sequence[str]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
-        del console
         cells = list(zip(self.columns, *self.rows, strict=True))
         widths = [max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in cells]
         is_wide = sum(widths) + 3 * len(widths) + 1 <= options.max_width

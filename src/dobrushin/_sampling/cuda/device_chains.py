@@ -64,7 +64,6 @@ class DeviceBits(DeviceWords, CountingKernel):
         return self._unpack("unpack", x, rows, chains)
 
     def _tally(self, x: Any, rows: NDArray[np.int64], chains: int, width: int) -> Any:
-        del width
         found = cupy().zeros(len(rows), dtype=np.uint64)
         size = (np.uint32(len(rows)), np.uint32(x.shape[1]), np.uint64(chains))
         launch(self._compiled("count_bits"), 256 * len(rows), 256, (x, cupy().asarray(rows), *size, found))
@@ -138,7 +137,6 @@ class DeviceLabels(CountingKernel):
         return found
 
     def _add(self, tally: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        del chains
         counts += tally
 
 

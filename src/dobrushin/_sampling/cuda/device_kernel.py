@@ -127,7 +127,6 @@ class DeviceKernel(Runner):
 
     def _loop(self, route: Route) -> Function:
         """Return the function that goes through a route."""
-        del route
         return self._compiled(self.host.device_loop)
 
     def _update(self, x: Any, route: Route, step: int, steps: int, keys: Any) -> None:
@@ -144,7 +143,6 @@ class DeviceKernel(Runner):
 
     def batches(self, numbers: range, cores: int) -> Batches:
         """Return chains that are run together: batches of one size that fit the memory there is."""
-        del cores
         bytes_of_column = self.rows * np.dtype(self.width).itemsize + 16
         fit = max(1, int(MEMORY_SHARE * free_memory() / bytes_of_column)) * self.lanes
         count = -(-len(numbers) // min(self.batch, fit))
