@@ -21,7 +21,6 @@ from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import JointMarginal, SingleMarginals, Tally, TargetQuestion
 from dobrushin._estimate.runs import INDEPENDENT_BITS, Run, unchecked_weights
 from dobrushin._kernels.clusters import GHOST
-from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._shared.intervals import FINAL, PLANNED, lower_end, trials_needed, upper_end, values_needed
 from dobrushin._shared.running import MOST_SECONDS, Running
 from dobrushin._shared.text import counted, percent, rounded_up
@@ -188,18 +187,7 @@ class _ClusterRun(Run):
             *unchecked_weights(self.query),
         ]
         rows, plan = self.rows(biases, [np.zeros(size) for size in sizes]), replace(self.plan, chains=self.done)
-        estimate = self.method.assemble(rows, self.query.confidence, tuple(words), plan, seed=self.sequence, run=self)
-        return replace(estimate, stopped_by=self.stopped_by)
-
-    @property
-    def can_wait(self) -> bool:
-        return False
-
-    def job(self) -> tuple[Job, range]:
-        raise NotImplementedError("random clusters are not drawn on a GPU")
-
-    def finish(self, job: Job, outcome: Outcome) -> Estimate:
-        raise NotImplementedError("random clusters are not drawn on a GPU")
+        return self.method.assemble(rows, self.query.confidence, tuple(words), plan, seed=self.sequence, run=self)
 
 
 # -- connections ---------------------------------------------------------------------------------

@@ -271,8 +271,7 @@ class _SetRun(Run):
             words.append("the model forbids some states: that some state is allowed was checked")
         words += [*unchecked_weights(self.query), *self.early_words()]
         rows, plan = self.rows(biases, nothing), replace(self.plan, chains=self.done)
-        estimate = self.method.assemble(rows, self.query.confidence, tuple(words), plan, seed=self.seed, run=self)
-        return replace(estimate, stopped_by=self.stopped_by)
+        return self.method.assemble(rows, self.query.confidence, tuple(words), plan, seed=self.seed, run=self)
 
 
 class _Pilot:

@@ -301,9 +301,9 @@ class Method(ABC):
     def assemble(
         self, rows: list[AnswerRows], confidence: float, assumptions: tuple[str, ...], plan: Plan | None = None,
         *, samples: Samples | None = None, certificate: Variation | None = None,
-        seed: np.random.SeedSequence | None = None, run: Any = None,
+        seed: np.random.SeedSequence | None = None, run: Run | None = None,
     ) -> Estimate:  # fmt: skip
-        """Assemble the estimate from the rows of all questions."""
+        """Assemble the estimate from the rows of all questions; `run` has the draws, if there are any."""
         targets = [target for question in self.query.questions for target in question.targets]
         states = [state for question in self.query.questions for state in question.states]
         mean, lower, upper, bias = (frozen(np.concatenate(column)) for column in zip(*rows, strict=True))
@@ -312,6 +312,7 @@ class Method(ABC):
             assumptions = (*assumptions, f"{plan.relevance}; rounding in the sum over the others is included")
         return Estimate(
             targets, states, mean, lower, upper, bias, confidence, assumptions, plan, samples, certificate, kept,
+            stopped_by=None if run is None else run.stopped_by,
             asked=Asked(transcript=Transcript(self, run)) if self.query.proof else None,
         )  # fmt: skip
 

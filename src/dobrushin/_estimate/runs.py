@@ -27,7 +27,7 @@ from dobrushin._scan import Scan
 from dobrushin._shared.executors import Lost, TimeUp, Trouble, raise_trouble
 from dobrushin._shared.intervals import ANYTIME
 from dobrushin._shared.running import Running
-from dobrushin._shared.text import percent, rounded_up
+from dobrushin._shared.text import counted, percent, rounded_up
 from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError
 
@@ -40,12 +40,12 @@ _STOPPED_BY = {KeyboardInterrupt: Shortfall.INTERRUPTED, TimeUp: Shortfall.TIME,
 class Run(ABC):
     """A run of independent outcomes, counted or averaged for every question.
 
-    Each limit of an interval may err with probability `error` / 2.
+    Each limit of an interval is wrong with probability at most `error` / 2.
     """
 
-    trials: float = math.inf  # outcomes that are counted
+    trials: float = math.inf  # number of outcomes to count
     wrong: float = 0.0  # bound on the probability that an outcome is wrong
-    most_states: int = _MAX_STATES_AT_ONCE  # drawn at a time, and kept
+    most_states: int = _MAX_STATES_AT_ONCE  # largest number of states drawn at a time, and kept
 
     def __init__(
         self, method: Method, error: float, tallies: list[Any], sequence: np.random.SeedSequence, running: Running
@@ -54,7 +54,7 @@ class Run(ABC):
         self.error, self.tallies, self.sequence, self.running = error, tallies, sequence, running
         self.scan = cast(Scan, method.plan.scan)
         self.done = 0
-        self.trouble: Trouble | None = None  # what ended it early
+        self.trouble: Trouble | None = None  # why the run ended early
 
     @abstractmethod
     def draw(self) -> None:
@@ -65,20 +65,20 @@ class Run(ABC):
         """Return the estimate from the outcomes so far."""
 
     @property
-    @abstractmethod
     def can_wait(self) -> bool:
         """Return whether all outcomes can be drawn at once on a GPU: their number is fixed and small enough."""
+        return False
 
-    @abstractmethod
     def job(self) -> tuple[Job, range]:
         """Return a GPU job for all outcomes, with their numbers; jobs of several runs can be drawn together."""
+        raise NotImplementedError(f"{self.method.name} has no draws on a GPU that can wait for others")
 
-    @abstractmethod
     def finish(self, job: Job, outcome: Outcome) -> Estimate:
         """Return the answer from the draws of the job."""
+        raise NotImplementedError(f"{self.method.name} has no draws on a GPU that can wait for others")
 
     def close(self, estimate: Estimate) -> Estimate:
-        """Return the answer, or raise the error that carries it if the run ended for another reason than time."""
+        """Return the answer; raise an error that carries the answer if Ctrl-C or a lost executor ended the run."""
         if isinstance(self.trouble, KeyboardInterrupt):
             raise interrupted(estimate)
         wanted, is_saved = max(self.plan.chains, self.done), self.running.checkpoint is not None
@@ -87,7 +87,7 @@ class Run(ABC):
 
     @property
     def stopped_by(self) -> Shortfall | None:
-        """Return what ended the run early, or what else makes an interval wider than the tolerance."""
+        """Return why the run ended early, or why an interval stays wider than the tolerance; None otherwise."""
         ended = [words for kind, words in _STOPPED_BY.items() if isinstance(self.trouble, kind)]
         return next(filter(None, (*ended, *(tally.shortfall for tally in self.tallies))), None)
 
@@ -97,7 +97,7 @@ class Run(ABC):
             return []
         return [
             f"stopped by {self.stopped_by} after {self.done} of {self.plan.chains} {self.method.outcomes}: the "
-            f"intervals hold whenever one stops (a confidence sequence, for which {ANYTIME:.0%} of the error was kept)"
+            f"intervals hold at any stopping time (a confidence sequence with {ANYTIME:.0%} of the error probability)"
         ]
 
     @property
@@ -130,8 +130,11 @@ class Bias(NamedTuple):
         return max(float(part.max()) for part in self.bounds)
 
 
-class ChainMethod(Method):
-    """Chains of one scan, with what is known about their bias."""
+class StateChains(Method):
+    """Independent chains of one scan, and the bound on their bias.
+
+    A subclass says how to find the scan and how to bound its bias.
+    """
 
     reason: ClassVar[str]
 
@@ -161,10 +164,6 @@ class ChainMethod(Method):
         run.draw()
         return run.close(run.estimate())
 
-
-class StateChains(ChainMethod):
-    """Chains of states, from arbitrary initial states."""
-
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method:
         scan, expected = cls.find_scan(query)
@@ -179,7 +178,7 @@ class StateChains(ChainMethod):
 
     @classmethod
     def most_chains(cls, query: Query, half_width: float) -> int:
-        """Return the number of chains that the random error needs; raise an error where none is enough."""
+        """Return the number of chains with which intervals have this half-width; raise an error if none has."""
         try:
             return query.most_chains(half_width)
         except BudgetError as error:
@@ -188,20 +187,20 @@ class StateChains(ChainMethod):
     @classmethod
     @abstractmethod
     def find_scan(cls, query: Query) -> tuple[Scan, float | None]:
-        """Return a scan, and its largest bias if updates were exact; None if that is unknown."""
+        """Return a scan, and the bound on its bias if updates were exact; None if no bound is known."""
 
     @classmethod
     @abstractmethod
     def bias_of(cls, query: Query, scan: Scan, kernel: Kernel) -> Bias:
-        """Bound the bias of the scan as the kernel draws it; raise an error where the bound is of no use."""
+        """Bound the bias of the scan as the kernel draws it; raise an error if the bound exceeds the tolerance."""
 
 
 class ChainRun(Run):
-    """Chains of states."""
+    """The chains of a `StateChains` method, drawn in blocks."""
 
-    method: ChainMethod
+    method: StateChains
 
-    def __init__(self, method: ChainMethod, sequence: np.random.SeedSequence, running: Running) -> None:
+    def __init__(self, method: StateChains, sequence: np.random.SeedSequence, running: Running) -> None:
         query, aim = method.query, method.plan.monte_carlo
         super().__init__(method, query.error, method.make_tallies(aim), sequence, running)
         self.trials: int = method.counted_chains(aim)
@@ -210,25 +209,18 @@ class ChainRun(Run):
 
     def draw(self) -> None:
         if self.at_once.counts:
-            # All chains at once: the kernel counts, and states are kept only where there are few.
+            # All chains at once: the kernel counts, and states are kept only if there are few.
             kept = self.trials * len(self.query.labels) <= self.most_states
-            self._take_counts(self._chains(range(self.trials), replace(self.at_once, states=kept)))
+            self._take(self._chains(range(self.trials), replace(self.at_once, states=kept)))
             return
         for numbers in self._blocks():
             self._take(self._chains(numbers, Record(self.query.labels)))
             if self.trouble is not None:
                 return
 
-    def _take_counts(self, block: Samples) -> None:
-        self.blocks.append(block)
-        self.done = block.chains
-        counts = cast(NDArray[np.int64], block.counts)
-        for question, tally in zip(self.query.questions, self.tallies, strict=True):
-            tally.add_counts(counts[self.query.columns(question)])
-
     @property
     def can_wait(self) -> bool:
-        # Means stop early, after a number of chains that is not known; and starts may be forbidden.
+        # Means stop after a random number of chains, and initial states may be forbidden.
         is_counted = all(question.is_counted for question in self.query.questions)
         has_zeros = self.query.model._form.has_zeros
         return is_counted and not has_zeros and self.method.kernel.has_twin and self.trials <= self.room
@@ -240,20 +232,19 @@ class ChainRun(Run):
         return job, range(trials)
 
     def finish(self, job: Job, outcome: Outcome) -> Estimate:
-        samples = collect(self.query.model, job, outcome, self.at_once, self.sequence)
-        (self._take_counts if job.counts else self._take)(samples)
+        self._take(collect(self.query.model, job, outcome, self.at_once, self.sequence))
         return self.close(self.estimate())
 
     @property
     def at_once(self) -> Record:
-        """Return the record of chains that are all drawn at once: counts if these suffice, else states."""
+        """Return what to record of chains that are all drawn at once: counts if these suffice, else states."""
         counts = all(question.is_counted_by_kernels for question in self.query.questions)
         return Record(self.query.labels, states=not counts, counts=counts)
 
     def _blocks(self) -> Iterator[range]:
         """Yield the numbers of chains to draw next, until all counts are complete and all means narrow enough.
 
-        Never more chains than planned: with all of them the means are narrow enough as well.
+        There are never more chains than planned: all of them make the means narrow enough as well.
         """
         budget = math.inf if self.query.budget is None else self.query.budget // len(self.scan) // 64 * 64
         while self.done < self.trials or not all(tally.is_narrow for tally in self.tallies):
@@ -265,10 +256,8 @@ class ChainRun(Run):
                 self.trouble = TimeUp()  # fewer chains than were planned
                 remedy = "Allow more, or ask for a larger tolerance."
                 needed, limit = self.plan.updates, self.query.budget or 0.0
-                estimate = replace(self.estimate(), stopped_by=Shortfall.BUDGET)
-                raise BudgetError(
-                    "This estimate", needed, limit, "Gibbs updates", remedy, self.plan, result=estimate
-                )  # fmt: skip
+                result = replace(self.estimate(), stopped_by=Shortfall.BUDGET)
+                raise BudgetError("This estimate", needed, limit, "Gibbs updates", remedy, self.plan, result=result)
             yield range(self.done, self.done + size)
 
     def _chains(self, numbers: range, record: Record) -> Samples:
@@ -282,16 +271,18 @@ class ChainRun(Run):
 
     def _take(self, block: Samples) -> None:
         """Count and average a block of chains."""
-        states = cast(NDArray[Any], block.states)
         for question, tally in zip(self.query.questions, self.tallies, strict=True):
-            if len(states) and (self.done < self.trials if question.is_counted else not tally.is_narrow):
-                tally.add(states[:, self.query.columns(question)], None, self.done)
-        kept = sum(known.states.size for known in self.blocks if known.states is not None)
-        self.blocks.append(block if kept + states.size <= self.most_states else replace(block, states=None))
-        self.done += len(states)
+            columns = self.query.columns(question)
+            if block.counts is not None:
+                tally.add_counts(block.counts[columns])
+            elif block.chains and (self.done < self.trials if question.is_counted else not tally.is_narrow):
+                tally.add(cast(NDArray[Any], block.states)[:, columns], None, self.done)
+        size = sum(known.states.size for known in (*self.blocks, block) if known.states is not None)
+        self.blocks.append(block if size <= self.most_states else replace(block, states=None))
+        self.done += block.chains
 
     def samples(self) -> Samples | None:
-        """Return all that was drawn, without the states where there were too many; None where nothing was."""
+        """Return all chains drawn, without their states if there are too many; None if no chain was drawn."""
         if len(self.blocks) <= 1:
             return self.blocks[0] if self.blocks else None
         states = [block.states for block in self.blocks if block.states is not None]
@@ -302,25 +293,24 @@ class ChainRun(Run):
         plan, form, kernel, bias = self.plan, self.query.model._form, self.method.kernel, self.method.bias
         error = float(kernel.errors_in(self.scan).max(initial=0.0))
         included = "included" if plan.is_certified else "not included"
-        several = "s" if plan.intervals > 1 else ""
         zeros = ["the model forbids some states: chains start in an allowed one"] if form.has_zeros else []
         if form.has_zeros and not plan.is_certified:
-            zeros.append("single moves may not reach all that is allowed from there: see diagnose")
+            zeros.append("updates of single variables may not reach every allowed state from there: see diagnose")
         words = (
             bias.words,
             f"an update as it is drawn (kernel {kernel.name}) errs by at most {rounded_up(error, 2)} in "
             f"{kernel.measure} ({included})",
             INDEPENDENT_BITS,
-            f"{plan.intervals} interval{several} ({plan.interval}) at once with confidence {percent(plan.confidence)}",
+            f"{counted(plan.intervals, 'interval')} ({plan.interval}) at once with confidence "
+            f"{percent(plan.confidence)}",
             *zeros,
             *self.early_words(),
             *unchecked_weights(self.query),
         )
-        estimate = self.method.assemble(
+        return self.method.assemble(
             self.rows(bias.bounds, bias.widenings), self.query.confidence, words, samples=self.samples(),
             certificate=bias.certificate, seed=self.sequence, run=self,
         )  # fmt: skip
-        return replace(estimate, stopped_by=self.stopped_by)
 
 
 INDEPENDENT_BITS = "the random bits (SplitMix64, keyed by the seed) are taken to be independent and uniform"

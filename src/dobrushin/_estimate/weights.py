@@ -29,7 +29,6 @@ from dobrushin._exact.minibuckets import (
 )
 from dobrushin._kernels import weights as loops
 from dobrushin._models.memory import Slot
-from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._sampling.weighted import Tries, WeightedDraws, draw_weighted
 from dobrushin._shared.call import LateError, current_deadline
 from dobrushin._shared.executors import cores
@@ -344,18 +343,7 @@ class _WeightRun(Run):
             *unchecked_weights(self.query),
         ]
         plan = replace(self.plan, chains=self.done, other_updates=self.done * self.runner.drawn)
-        estimate = self.method.assemble(rows, self.query.confidence, tuple(words), plan, seed=self.seed, run=self)
-        return replace(estimate, stopped_by=self.stopped_by)
-
-    @property
-    def can_wait(self) -> bool:
-        return False
-
-    def job(self) -> tuple[Job, range]:
-        raise NotImplementedError("weighted draws cannot be made on a GPU")
-
-    def finish(self, job: Job, outcome: Outcome) -> Estimate:
-        raise NotImplementedError("weighted draws cannot be made on a GPU")
+        return self.method.assemble(rows, self.query.confidence, tuple(words), plan, seed=self.seed, run=self)
 
 
 def weighted_interval(
