@@ -71,6 +71,35 @@ def test_an_answer_that_is_read_is_the_one_that_was_written(name, tmp_path):
     assert again.to_dataframe().equals(answer.to_dataframe())
 
 
+def test_the_headline_says_what_the_user_asserts():
+    own = db.Statistic(lambda x: x[:, 0] * 1.0, {0: 2.0}, (-1, 1), "own")
+    risk = db.Statistic(lambda x: np.abs(x[:, 0]), {"u": 1.0}, (-np.inf, np.inf), "risk")
+    agree = db.Statistic.event([0, 1], lambda x: x[:, 0] == x[:, 1])
+    made = [db.Statistic.magnetisation(GRID), db.Statistic.total(GRID, [0, 3]), db.Statistic.energy(GRID), agree]
+
+    def headline(model, target, tolerance=0.5, method="dobrushin"):
+        return db.estimate(model, target, tolerance=tolerance, seed=1, method=method).headline
+
+    asserted = "proved if the given weights are correct"
+    assert asserted in headline(GRID, own) and asserted in headline(FIELD, risk)
+    assert "for certain; proved if the given" in headline(GRID, own, method="local")
+    assert headline(GRID, own, method="exact").endswith("exact to 1e-12")  # needs no weights
+    for target in made:
+        assert headline(GRID, target).endswith("; proved, not diagnosed")
+    # Weights made for spins are too small for variables with four states.
+    other = db.Potts.grid(4, 4, states=4, couplings=0.1, unaries=[[6.0, 0.0, 0.0, 0.0]] * 16)
+    assert asserted in headline(other, made[0])
+
+
+def test_a_bias_bound_beyond_the_half_width_is_explained():
+    grid = db.Ising.grid(12, 12, couplings=0.43, fields=0.05)
+    answer = db.estimate(grid, [60], method="coalescence", tolerance=0.1, seed=1)
+    assert answer.bias_bound[0] > answer.half_width[0]
+    assert answer.footer.endswith("its bound is an upper limit for the share of runs that did not coalesce")
+    near = db.estimate(GRID, [0], method="coalescence", tolerance=0.1, seed=1)
+    assert "upper limit" not in near.footer
+
+
 def test_answers_differ_where_anything_that_matters_does():
     def ask(**changes):
         return db.estimate(GRID, **{"targets": [0], "method": "dobrushin", "tolerance": 0.1, "seed": 1, **changes})

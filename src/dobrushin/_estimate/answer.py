@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from dobrushin._estimate import record
 from dobrushin._estimate.headline import (
     MAX_SHOWN_ROWS,
+    column_names,
     estimate_card,
     headline,
     noun,
-    reached,
+    row_texts,
     value_name,
     visible_numbers,
 )
@@ -31,7 +32,7 @@ from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
 from dobrushin._shared.call import public
 from dobrushin._shared.environment import replace_file, require
-from dobrushin._shared.text import hint, interval_texts, percent, printable, rounded_up, visible
+from dobrushin._shared.text import hint, percent, printable, rounded_up, visible
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 from dobrushin.typing import ModelLike
@@ -54,7 +55,7 @@ class Transcript:
     run : Run or None
         The draws.
     parts : list of (Transcript or None), or None
-        For "parts" one transcript for each part, None for a part without an answer; None before all are answered.
+        For "parts" one transcript for each part, None for a part without an answer; None until all are answered.
     """
 
     method: Method
@@ -73,13 +74,13 @@ class Asked:
     evidence : dict
         Observed states by label, with the names of states if they have any; likelihoods for soft evidence.
     weighed : Model or None
-        The model multiplied by the likelihoods of the soft evidence; the given model if there is none.
+        The model multiplied by the likelihoods of the soft evidence; the given model if no evidence is soft.
     observed : dict
         The evidence that is not soft, by label, with states as the model numbers them.
     call : tuple or None
         The arguments `targets` and `evidence`, and the settings of the call; None if they were not kept.
     transcript : Transcript or None
-        Method and draws, if a proof is wanted. The transcript is not pickled.
+        Method and draws, if a proof is wanted. Pickling drops the transcript.
     """
 
     model: Model | None = None
@@ -194,12 +195,12 @@ class Estimate:
 
     @property
     def _is_vacuous(self) -> bool:
-        """Return whether the intervals are vacuous: no method had a result when the call ended."""
+        """Return whether no method had a result when the call ended, so that the intervals are vacuous."""
         return self.plan.method == "none"
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Return the name of the method that found each row's interval; "a and b" for an intersection of two."""
+        """Return the method that found the interval of each row; "a and b" for an intersection of two intervals."""
         return self.found_by or (self.plan.method,) * len(self)
 
     @property
@@ -230,11 +231,15 @@ class Estimate:
 
     @property
     def _reached(self) -> str:
-        return reached(self)
+        """Return a sentence about this partial result, for the error that carries it."""
+        least, most = rounded_up(float(self.half_width.min())), rounded_up(float(self.half_width.max()))
+        between = f"of {most}" if least == most else f"from {least} to {most}"
+        names = ", ".join(dict.fromkeys(self.methods))
+        return f"The attribute 'result' of this error has the best intervals, with half-widths {between} ({names})."
 
     @property
     def widest(self) -> float:
-        """Return the largest half-width of all rows but quantiles, whose tolerance is a probability."""
+        """Return the largest half-width of all rows except quantiles, whose tolerance is a probability."""
         rows = np.array([noun(self, row) != "quantile" for row in range(len(self))])
         return float(self.half_width.max(where=rows, initial=0.0))
 
@@ -252,7 +257,7 @@ class Estimate:
 
     @public(name="Estimate")
     def _rows_of_target(self, target: Any, found: list[int]) -> list[int]:
-        """Return the rows of exactly one target of those found; raise `ArgumentError` if there is none, or several."""
+        """Return the rows of one target among the rows `found`; raise `ArgumentError` if none or several match."""
         rows = [k for k in found if self.targets[k] is target] or found
         if not rows:
             near = hint(target, (shown(other) for other in self.targets))
@@ -263,7 +268,7 @@ class Estimate:
 
     @cached_property
     def _rows(self) -> dict[Hashable, list[int]]:
-        """Numbers of the rows by label, by target, and by the names of targets that no label has."""
+        """Row numbers by label, by target, and by names of targets that are not labels."""
         rows: dict[Hashable, list[int]] = {}
         by_name: dict[Hashable, list[int]] = {}
         for k, target in enumerate(self.targets):
@@ -301,7 +306,7 @@ class Estimate:
 
     @property
     def _numbers(self) -> dict[str, NDArray[np.float64]]:
-        return {"value": self.value, "lower": self.lower, "upper": self.upper, "bias_bound": self.bias_bound}
+        return {name: getattr(self, name) for name in record.NUMBERS}
 
     def to_arviz(self) -> Any:
         """Return ArviZ data: the states as posterior (if they were kept), the estimates as constant data."""
@@ -317,7 +322,7 @@ class Estimate:
             dims["x"] = ["variable"]
         data = arviz_data(groups, coords, dims)
         texts: dict[str, Any] = {}
-        for name, value in record.about(self).items():  # attributes may be numbers and text only
+        for name, value in record.about(self).items():  # attributes must be numbers or text
             is_plain = isinstance(value, float | int | str) and not isinstance(value, bool)
             texts[name] = value if is_plain else json.dumps(value)
         texts["certified"] = "yes" if self.is_certified else "NO: the bias is unknown"
@@ -325,7 +330,7 @@ class Estimate:
         return data
 
     def to_json(self, indent: int | None = None) -> str:
-        """Return all but the samples and the scan as JSON text, states by name; the guide lists the fields.
+        """Return everything except samples and scan as JSON text, with named states; the guide lists the fields.
 
         Examples
         --------
@@ -450,13 +455,15 @@ class Estimate:
     @property
     def footer(self) -> str:
         """Return the method, its work, the seed and the status of the proof in one line."""
-        proof = None if self.proof is None else f"proof: {self.proof}"
+        proof = "" if self.proof is None else f"proof: {self.proof}"
         if not self.chains:
             return "; ".join(filter(None, (f"{self.plan.method}: {self.plan.reason}", self.evidence_text, proof)))
-        work = f"{self.chains} {self.plan.made_by.outcomes}"
-        work = f"{self.steps} steps x {work}" if self.steps else work
-        work += f", kernel {self.plan.kernel}" if self.plan.kernel else ""
-        return "; ".join(filter(None, (f"{self.plan.method}: {work}, seed {self.seed}", proof)))
+        steps = f"{self.steps} steps x " if self.steps else ""
+        kernel = f", kernel {self.plan.kernel}" if self.plan.kernel else ""
+        work = f"{self.plan.method}: {steps}{self.chains} {self.plan.made_by.outcomes}{kernel}, seed {self.seed}"
+        is_beyond = not self.plan.made_by.bias_is_proven and bool((self.bias_bound > self.half_width).any())
+        bias = "the intervals include the bias; its bound is an upper limit for the share of runs that did not coalesce"
+        return "; ".join(filter(None, (work, bias if is_beyond else "", proof)))
 
     @property
     def evidence_text(self) -> str:
@@ -468,22 +475,14 @@ class Estimate:
         return f"log P(evidence) = {self.log_evidence:.6g}"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the answer with its intervals as bars, and on the graph of the model where that is small."""
+        """Return the answer for a notebook: a table with bars, and a picture of the model if it is small."""
         from dobrushin.report.network import network_picture
 
         return estimate_card(self, network_picture(self))
 
     def __str__(self) -> str:
-        cells: list[tuple[str, ...]] = [("target", "state", value_name(self), "lower", "upper", "bias bound")]
         visible = visible_numbers(len(self))
-        for k in visible:
-            state = "" if self.states[k] is None else printable(self.states[k])
-            bias = "unknown" if math.isnan(self.bias_bound[k]) else rounded_up(self.bias_bound[k], 2)
-            numbers = interval_texts(self.value[k], self.lower[k], self.upper[k])
-            cells.append((name_of(self.targets[k]), state, *numbers, bias))
-        if self.found_by:
-            names = ["method", *(self.methods[k] for k in visible)]
-            cells = [(*row, name) for row, name in zip(cells, names, strict=True)]
+        cells = [column_names(self), *(row_texts(self, k) for k in visible)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         table = ["  " + "  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in cells]
         if len(visible) < len(self):

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 # Largest number of rows shown; of longer answers the first and the last rows are shown.
 MAX_SHOWN_ROWS = 20
-# Probabilities of two states that differ by no more than rounding.
+# Largest difference of two probabilities that counts as rounding.
 _TIED_PROBABILITY = 1e-12
-# Observed variables that a headline names.
+# Largest number of observed variables in a headline.
 _MAX_OBSERVED = 3
 _YES = frozenset({"yes", "y", "true", "t", "1", "on", "present", "positive"})
 _NOT_CERTIFIED = "NOT CERTIFIED: the bias is unknown and not included"
+# End of the assumption that a user's weights (Lipschitz constants) of statistics are correct.
+UNCHECKED = "were given and not checked"
 _PLURALS = {"probability": "probabilities", "mean": "means", "quantile": "quantiles"}
 
 
@@ -42,7 +44,9 @@ def headline(answer: Estimate) -> str:
     """Return the result and its certainty in one line."""
     if answer._is_vacuous:
         return f"Nothing is known within the limits of the call: {_count(answer)}"
-    given, row = _given(answer), _single_row(answer)
+    evidence = {} if answer.asked is None else answer.asked.evidence
+    given = given_words(evidence, _MAX_OBSERVED)
+    row = _single_row(answer)
     if row is None:
         what = f"{_count(answer)}{f' given {given}' if given else ''}"
         if answer.plan.method == "exact":
@@ -54,23 +58,8 @@ def headline(answer: Estimate) -> str:
     return f"{what}{_value(answer, row)}{_rank(answer, row)}{_sureness(answer, False)}"
 
 
-def reached(answer: Estimate) -> str:
-    """Return a sentence about a partial result, for the error that carries it."""
-    widths, names = answer.half_width, ", ".join(dict.fromkeys(answer.methods))
-    least, most = rounded_up(float(widths.min())), rounded_up(float(widths.max()))
-    between = f"of {most}" if least == most else f"from {least} to {most}"
-    return f"The attribute 'result' of this error has the best intervals, with half-widths {between} ({names})."
-
-
-def _given(answer: Estimate) -> str:
-    """Return the evidence as text, shortened; empty if there is none."""
-    evidence = {} if answer.asked is None else answer.asked.evidence
-    shown = dict(islice(evidence.items(), _MAX_OBSERVED))
-    return given_words(shown) + (", ..." if len(shown) < len(evidence) else "")
-
-
 def _rank(answer: Estimate, row: int) -> str:
-    """Say which of more than two states is reported."""
+    """Return which of more than two states is reported, as text."""
     if len(answer) <= 2:
         return ""
     others = [k for k in range(len(answer)) if k != row]
@@ -79,23 +68,25 @@ def _rank(answer: Estimate, row: int) -> str:
 
 
 def _sureness(answer: Estimate, several: bool) -> str:
-    """Describe the certainty of an answer that is not exact."""
+    """Return the certainty of an answer that is not exact, as text."""
     at_once = " for all at once" if several else ""
     words = f", with {percent(answer.confidence)} confidence{at_once}"
     if not answer.is_certified:
         return f"{words} about chance alone; {_NOT_CERTIFIED}"
     if answer.plan.is_certain:
         words = ", for certain"
+    is_conditional = any(assumption.endswith(UNCHECKED) for assumption in answer.assumptions)
+    words += "; proved if the given weights are correct" if is_conditional else "; proved, not diagnosed"
     if answer.widest <= answer.plan.tolerance:
-        return f"{words}; proved, not diagnosed"
+        return words
     why = f"stopped by {answer.stopped_by}; " if answer.stopped_by else ""
-    return f"{words}; proved, not diagnosed ({why}the tolerance {in_full(answer.plan.tolerance)} was not reached)"
+    return f"{words} ({why}the tolerance {in_full(answer.plan.tolerance)} was not reached)"
 
 
 def _single_row(answer: Estimate) -> int | None:
     """Return the row that the headline reports; None if there are several targets.
 
-    Of the states of one target it is the one that means yes, else the likeliest.
+    Among the states of one target, a state that means yes is reported, else the likeliest state.
     """
     first, states = answer.targets[0], answer.states
     if len(answer) == 1:
@@ -124,7 +115,7 @@ def _name(answer: Estimate, row: int, given: str) -> str:
 
 
 def _value(answer: Estimate, row: int) -> str:
-    """Return value and error as text, both rounded so that they contain the interval."""
+    """Return value and half-width as text, both rounded so that they contain the interval."""
     value = float(answer.value[row])
     off = max(float(answer.upper[row]) - value, value - float(answer.lower[row]))
     if not math.isfinite(off):  # a field, in a run that was stopped early
@@ -138,14 +129,14 @@ def _value(answer: Estimate, row: int) -> str:
 
 
 def _count(answer: Estimate) -> str:
-    """Return the row count with its noun."""
+    """Return the number of rows with their noun, such as "2 probabilities"."""
     nouns = [noun(answer, row) for row in range(len(answer))]
     counts = {(one, many): nouns.count(one) for one, many in _PLURALS.items() if one in nouns}
     return " and ".join(f"{count:,} {names[count > 1]}" for names, count in counts.items())
 
 
 def noun(answer: Estimate, row: int) -> str:
-    """Return the noun for a row: probability, mean or quantile; labels of fields stand for means."""
+    """Return the noun for a row: probability, mean or quantile; a label of a field stands for a mean."""
     target = answer.targets[row]
     return target._noun if isinstance(target, Target) else answer.plan.noun
 
@@ -162,8 +153,22 @@ def visible_numbers(count: int) -> list[int]:
     return rows if count <= MAX_SHOWN_ROWS else rows[: MAX_SHOWN_ROWS // 2] + rows[-MAX_SHOWN_ROWS // 2 :]
 
 
-def given_words(evidence: Mapping[Any, Any]) -> str:
-    """Return the evidence as text.
+def column_names(answer: Estimate) -> list[str]:
+    """Return the columns of the table of an answer; one for the methods if rows have different ones."""
+    names = ["target", "state", value_name(answer), "lower", "upper", "bias bound"]
+    return [*names, "method"] if answer.found_by else names
+
+
+def row_texts(answer: Estimate, k: int) -> list[str]:
+    """Return row number k of the table of an answer, as text."""
+    state = "" if answer.states[k] is None else printable(answer.states[k])
+    bias = "unknown" if math.isnan(answer.bias_bound[k]) else rounded_up(answer.bias_bound[k], 2)
+    numbers = interval_texts(answer.value[k], answer.lower[k], answer.upper[k])
+    return [name_of(answer.targets[k]), state, *numbers, bias, *answer.found_by[k : k + 1]]
+
+
+def given_words(evidence: Mapping[Any, Any], most: int = MAX_SHOWN_ROWS) -> str:
+    """Return the evidence as text; of more than `most` observed variables, the first ones.
 
     Examples
     --------
@@ -171,33 +176,29 @@ def given_words(evidence: Mapping[Any, Any]) -> str:
     'rain = yes, grass: wet 0.9 / dry 0.2'
     """
     parts = []
-    for label, state in islice(evidence.items(), MAX_SHOWN_ROWS):
+    for label, state in islice(evidence.items(), most):
         if isinstance(state, Mapping):
             likelihoods = " / ".join(f"{printable(name)} {in_full(number)}" for name, number in state.items())
             parts.append(f"{printable(label)}: {likelihoods}")
         else:
             parts.append(f"{printable(label)} = {printable(state)}")
-    return ", ".join(parts) + (", ..." if len(evidence) > MAX_SHOWN_ROWS else "")
+    return ", ".join(parts) + (", ..." if len(evidence) > most else "")
 
 
 def estimate_card(answer: Estimate, picture: str = "") -> str:
     """Return a card for notebooks: headline, picture, probabilities as bars with intervals, and assumptions."""
-    visible = visible_numbers(len(answer))
-    rows: list[list[Any]] = []
-    for k in visible:
-        bias = "unknown" if math.isnan(answer.bias_bound[k]) else rounded_up(answer.bias_bound[k], 2)
-        numbers = interval_texts(answer.value[k], answer.lower[k], answer.upper[k])
-        is_share = 0 <= answer.lower[k] <= answer.upper[k] <= 1 and noun(answer, k) == "probability"
-        bar = Bar(*(float(x[k]) for x in (answer.value, answer.lower, answer.upper))) if is_share else ""
-        state = "" if answer.states[k] is None else printable(answer.states[k])
-        rows.append([name_of(answer.targets[k]), state, bar, *numbers, bias])
+    visible, columns = visible_numbers(len(answer)), column_names(answer)
+    rows: list[list[Any]] = [list(row_texts(answer, k)) for k in visible]
+    is_share = [noun(answer, k) == "probability" and answer.lower[k] >= 0 and answer.upper[k] <= 1 for k in visible]
+    if any(is_share):  # else there is nothing to draw: means of a field
+        columns.insert(2, "interval")
+        for k, row, can_draw in zip(visible, rows, is_share, strict=True):
+            numbers = (float(column[k]) for column in (answer.value, answer.lower, answer.upper))
+            row.insert(2, Bar(*numbers) if can_draw else "")
     if len(visible) < len(answer):
-        rows.insert(MAX_SHOWN_ROWS // 2, [f"... {len(answer) - len(visible)} more rows ...", *[""] * 6])
+        left_out = f"... {len(answer) - len(visible)} more rows ..."
+        rows.insert(MAX_SHOWN_ROWS // 2, [left_out, *[""] * (len(columns) - 1)])
     evidence = {} if answer.asked is None else answer.asked.evidence
     facts = [("given", given_words(evidence))] if evidence else []
-    columns: tuple[str, ...] = ("target", "state", "interval", value_name(answer), "lower", "upper", "bias bound")
-    if not any(isinstance(row[2], Bar) for row in rows):  # nothing to draw: means of a field
-        columns = (*columns[:2], *columns[3:])
-        rows = [[*row[:2], *row[3:]] for row in rows]
     why = ("what it rests on", answer.assumptions)
     return card(headline(answer), facts, columns, rows, answer.footer, why, picture)

@@ -61,7 +61,7 @@ class TargetQuestion(ABC):
     bounds : pair of floats
         Least and largest value of every row.
     name : str or None
-        Name of a statistic whose weights were given by the user.
+        Name of a statistic whose weights the user has given, and which cannot be checked.
     """
 
     positions: NDArray[np.int64]
@@ -252,7 +252,9 @@ class Mean(StateQuestion):
         statistic = self.statistic
         self.is_counted = statistic.is_event
         if not self.is_counted:
-            self.interval, self.name = "empirical Bernstein (stops when narrow enough)", statistic.name
+            self.interval = "empirical Bernstein (stops when narrow enough)"
+            spans = np.array([states[-1] - states[0] for states in self.values_of]) * (1 + self.are_digits)
+            self.name = None if statistic._has_known_weights(spans, self.own_weights) else statistic.name
         self.bounds = float(statistic.bounds[0]), float(statistic.bounds[1])
         self.sizes, self.choices = np.array([1]), np.array([2])
 

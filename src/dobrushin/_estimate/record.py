@@ -14,13 +14,14 @@ from dobrushin._estimate.targets import Joint, Target
 from dobrushin._exact.sums import LogPartition
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.environment import VERSION
+from dobrushin._shared.text import visible
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
     from dobrushin._estimate.answer import Estimate
 
 FORMAT = "dobrushin estimate 2"
-_NUMBERS = ("value", "lower", "upper", "bias_bound")
+NUMBERS = ("value", "lower", "upper", "bias_bound")
 _OF_PLANS = (
     "bias", "intervals", "seconds", "other_updates", "reaches_tolerance", "stops_early", "relevance", "noun",
     "is_certain",
@@ -29,7 +30,7 @@ _REQUIREMENT = "JSON text that Estimate.to_json wrote"
 
 
 class StoredTarget(Target):
-    """A target of an estimate that was read: its name, its variables and its kind, without the function."""
+    """A target of an estimate that was read from JSON: its name, its variables and its noun, without its function."""
 
     def __init__(self, name: Hashable, variables: list[Hashable], kind: str) -> None:
         self.name, self.labels, self.kind = name, variables, kind
@@ -46,9 +47,13 @@ class StoredTarget(Target):
     def _noun(self) -> str:
         return self.kind
 
+    @property
+    def _text(self) -> str:
+        return str(visible(str(self.name)))
+
 
 def about(answer: Estimate) -> dict[str, Any]:
-    """Return everything but the rows and the samples, ready for JSON."""
+    """Return everything except rows and samples, ready for JSON."""
     plan, seed = answer.plan, answer.seed
     evidence = {} if answer.asked is None else answer.asked.evidence
     return {
@@ -82,9 +87,7 @@ def to_json(answer: Estimate, indent: int | None) -> str:
         row: dict[str, Any] = {"target": _plain(target), "state": _plain(state), "kind": answer.plan.noun}
         if isinstance(target, Target):
             row |= {"kind": target._noun, "variables": [_plain(label) for label in target._variables]}
-        for name in _NUMBERS:
-            number = float(getattr(answer, name)[k])
-            row[name] = None if math.isnan(number) else number
+        row |= {name: None if np.isnan(column[k]) else float(column[k]) for name, column in answer._numbers.items()}
         if answer.found_by:
             row["method"] = answer.found_by[k]
         rows.append(row)
@@ -102,17 +105,17 @@ def from_json(text: str) -> Estimate:
             raise ArgumentError(
                 "text", _REQUIREMENT, got=f"the format {data['format']!r} (this release reads {FORMAT!r})"
             )
+        names = ("method", "reason", "tolerance", "confidence", "interval", "chains", "kernel")
         plan = Plan(
-            method=data["method"], reason=data["reason"], tolerance=data["tolerance"], confidence=data["confidence"],
-            interval=data["interval"], chains=data["chains"], kernel=data["kernel"], is_certified=data["certified"],
-            made_by=METHODS.get(data["method"], Nothing), **{name: data["plan"][name] for name in _OF_PLANS},
+            **{name: data[name] for name in names}, **{name: data["plan"][name] for name in _OF_PLANS},
+            is_certified=data["certified"], made_by=METHODS.get(data["method"], Nothing),
         )  # fmt: skip
-        targets: dict[str, Any] = {}  # rows of one target share it
+        targets: dict[str, Any] = {}  # one object for all rows of a target
         for row in data["rows"]:
             targets.setdefault(_key(row), _target(row))
         columns: dict[str, Any] = {
             name: frozen(np.array([math.nan if row[name] is None else row[name] for row in data["rows"]], dtype=float))
-            for name in _NUMBERS
+            for name in NUMBERS
         }
         log_evidence = data["log_evidence"]
         if log_evidence is not None:
@@ -121,9 +124,9 @@ def from_json(text: str) -> Estimate:
         return Estimate(
             targets=[targets[_key(row)] for row in data["rows"]],
             states=[_restored(row["state"]) for row in data["rows"]],
-            **columns, found_by=tuple(row["method"] for row in data["rows"] if "method" in row),
-            confidence=data["confidence"], assumptions=tuple(data["assumptions"]), plan=plan, seed=data["seed"],
-            stopped_by=data["stopped_by"], log_evidence=log_evidence,
+            **columns, **{name: data[name] for name in ("confidence", "seed", "stopped_by")},
+            found_by=tuple(row["method"] for row in data["rows"] if "method" in row),
+            assumptions=tuple(data["assumptions"]), plan=plan, log_evidence=log_evidence,
             asked=Asked(evidence=evidence, observed={}, _fingerprint=data["model"]), _steps=data["steps"],
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -134,12 +137,11 @@ def from_json(text: str) -> Estimate:
 
 
 def are_equal(one: Estimate, two: Estimate) -> bool:
-    """Return whether two estimates answer one question about one model in the same way, number by number."""
-    if len(one) != len(two) or one.states != two.states:
+    """Return whether two estimates have the same model, evidence, targets, numbers, method and seed."""
+    columns = zip(one._numbers.values(), two._numbers.values(), strict=True)
+    if one.states != two.states or not all(np.array_equal(*pair, equal_nan=True) for pair in columns):
         return False
-    if any(not np.array_equal(getattr(one, name), getattr(two, name), equal_nan=True) for name in _NUMBERS):
-        return False
-    if [_plain(target) for target in one.targets] != [_plain(target) for target in two.targets]:
+    if list(map(_plain, one.targets)) != list(map(_plain, two.targets)):
         return False
     ours, theirs = about(one), about(two)
     parts = ("model", "evidence", "method", "tolerance", "confidence", "stopped_by", "steps", "chains", "seed")

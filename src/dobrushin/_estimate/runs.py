@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.headline import UNCHECKED
 from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan, interrupted
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Shortfall, Tally
@@ -319,4 +320,4 @@ INDEPENDENT_BITS = "the random bits (SplitMix64, keyed by the seed) are taken to
 def unchecked_weights(query: Query) -> tuple[str, ...]:
     """Return the assumption that the weights of statistics, which cannot be checked, are correct."""
     names = [repr(question.name) for question in query.questions if question.name is not None]
-    return (f"the weights of {', '.join(names)} were given and not checked",) if names else ()
+    return (f"the weights of {', '.join(names)} {UNCHECKED}",) if names else ()

@@ -240,6 +240,13 @@ class Statistic(Target):
         """Return whether both bounds are finite."""
         return bool(np.isfinite([float(bound) for bound in self.bounds]).all())
 
+    def _has_known_weights(self, spans: NDArray[np.int64], weights: NDArray[np.float64]) -> bool:
+        """Return whether the weights of some variables, whose states span these ranges, follow from the function."""
+        if self.f in (_mean, _sum):
+            count = sum(float(weight) > 0 for weight in self.weights.values()) if self.f is _mean else 1
+            return bool((weights >= spans / count).all())
+        return isinstance(self.f, _Energy)
+
     @property
     def is_event(self) -> bool:
         """Return whether the statistic takes only the values 0 and 1."""

@@ -14,7 +14,6 @@ from rich.text import Text
 
 import dobrushin as db
 from dobrushin._shared.call import stage
-from dobrushin._shared.text import interval_texts, printable, rounded_up
 from dobrushin.cli import completion
 from dobrushin.cli import options as opt
 from dobrushin.cli.output import CERTIFIED, NO_CERTIFICATE, Output, Usage, check_file, table, write_table
@@ -138,27 +137,11 @@ def _prove(answer: db.Estimate, proof: Path, out: Output) -> None:
 
 
 def _page(answer: db.Estimate) -> Group:
-    from dobrushin._estimate.headline import value_name
-    from dobrushin._estimate.targets import name_of
+    from dobrushin._estimate.headline import column_names, row_texts
 
-    rows = []
-    for k in range(len(answer)):
-        state = "" if answer.states[k] is None else printable(answer.states[k])
-        bias = "unknown" if answer.bias_bound[k] != answer.bias_bound[k] else rounded_up(answer.bias_bound[k], 2)
-        numbers = interval_texts(answer.value[k], answer.lower[k], answer.upper[k])
-        rows.append([name_of(answer.targets[k]), state, *numbers, bias, *answer.methods[k : k + bool(answer.found_by)]])
-    columns = (
-        "target",
-        "state",
-        value_name(answer),
-        "lower",
-        "upper",
-        "bias bound",
-        *["method"] * bool(answer.found_by),
-    )
-    reasons = [f"- {assumption}" for assumption in answer.assumptions]
-    heading = table(answer.headline, columns, rows)
-    return Group(heading, answer.footer, "This rests on:", *reasons)
+    rows = [row_texts(answer, k) for k in range(len(answer))]
+    assumptions = [f"- {assumption}" for assumption in answer.assumptions]
+    return Group(table(answer.headline, column_names(answer), rows), answer.footer, "This rests on:", *assumptions)
 
 
 def _write(
