@@ -81,7 +81,8 @@ def test_the_headline_says_what_the_user_asserts():
         return db.estimate(model, target, tolerance=tolerance, seed=1, method=method).headline
 
     asserted = "proved if the given weights are correct"
-    assert asserted in headline(GRID, own) and asserted in headline(FIELD, risk)
+    assert asserted in headline(GRID, own)
+    assert asserted in headline(FIELD, risk)
     assert "for certain; proved if the given" in headline(GRID, own, method="local")
     assert headline(GRID, own, method="exact").endswith("exact to 1e-12")  # needs no weights
     for target in made:
