@@ -378,10 +378,8 @@ class Scan:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Scan):
             return NotImplemented
-        if len(self) != len(other) or self.is_random != other.is_random:
+        if len(self) != len(other):
             return False
-        if not self.is_random:
-            return bool((self.order == other.order).all())
         ends = np.unique(np.concatenate([np.cumsum([s.steps for s in scan._segments]) for scan in (self, other)]))
         n, start = max(self._size, other._size), 0
         for end in ends:

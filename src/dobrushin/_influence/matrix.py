@@ -52,22 +52,10 @@ class Influence:
 
     @public()
     def __init__(self, matrix: ArrayLike, labels: Sequence[Hashable] | None = None) -> None:
-        if sparse.issparse(matrix):
-            array = check.sparse_matrix(matrix, "matrix")
-        else:
-            dense = check.real_array(matrix, "matrix")
-            if dense.ndim != 2:
-                raise ArgumentError("matrix", "a square matrix", got=f"shape {dense.shape}")
-            array = sparse.csr_array(dense)
-        if array.shape[0] != array.shape[1] or not array.shape[0]:
-            raise ArgumentError("matrix", "a square matrix", got=f"shape {array.shape}")
-        bad = ~((array.data >= 0) & (array.data < np.inf))
-        if bad.any():
-            k = int(np.argmax(bad))
-            i = int(np.searchsorted(array.indptr, k, side="right")) - 1
-            where = f"index {(i, int(array.indices[k]))}"
-            raise ArgumentError("matrix", "non-negative and finite", array.data[k], where)
-        n = array.shape[0]
+        array = check.square_matrix(matrix, "matrix")
+        if not (n := array.shape[0]):
+            raise ArgumentError("matrix", "a square matrix", got="shape (0, 0)")
+        check.matrix_entries((array.data >= 0) & (array.data < np.inf), array, "matrix", "non-negative and finite")
         array.eliminate_zeros()
         self._set(array, np.zeros(array.nnz, dtype=np.uint8), np.ones(n), check.read_labels(labels, n), None)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dobrushin._kernels.gap import ENUMERATED
 from dobrushin._models import Model
 from dobrushin._models.forms import Form, widen
-from dobrushin._shared.arrays import Array, Floats, Ints, frozen, row_entries
+from dobrushin._shared.arrays import Array, Floats, Ints, frozen, rows_at
 from dobrushin._shared.compile import in_pieces
 from dobrushin.typing import InfluenceMethod
 
@@ -47,7 +47,7 @@ class Rows(NamedTuple):
 
     def take(self, rows: Ints) -> Rows:
         """Some of the rows, by number."""
-        start, entry = row_entries(self.start[rows], self.start[rows + 1] - self.start[rows])
+        start, entry = rows_at(self.start, rows)
         parts = (self.columns[entry], self.values[entry], self.theorem[entry], self.cap[rows])
         return Rows(frozen(start), *(frozen(part) for part in parts))
 
@@ -130,8 +130,7 @@ class RowSource(Protocol):
 def influence_rows(model: Model, positions: Ints, method: str) -> Rows:
     """Return the rows at `positions` (increasing), by the smallest bound that `method` allows."""
     positions, (ends, columns) = frozen(positions), model._form.adjacency
-    first = ends[positions].astype(np.int64)
-    start, entry = row_entries(first, ends[positions + 1].astype(np.int64) - first)
+    start, entry = rows_at(ends, positions)
     if len(positions) < model.n_variables:
         columns = columns[entry]
     columns = frozen(columns.astype(np.int32 if model.n_variables < 2**31 else np.int64, copy=False))

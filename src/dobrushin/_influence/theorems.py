@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from dobrushin._models.ising import SpinPairs
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._models.spins import SpinTerms
-from dobrushin._shared.arrays import Array, Floats, Ints, frozen, prefix_sums, row_entries
+from dobrushin._shared.arrays import Array, Floats, Ints, frozen, prefix_sums, rows_at
 
 # Potentials of labelled pairs that are written out at a time, for the rows that are enumerated.
 _WRITTEN = 2**18
@@ -52,14 +52,17 @@ def factor_rows(form: FactorTables, wanted: WantedRows) -> Bounds:
     packed, bounds = pack_factors(form, wanted.positions, wanted.start, wanted.columns), wanted.no_bounds()
     if wanted.method != "exact":
         _find_ranges(packed, bounds)
-    if wanted.is_paper:
-        bounds.cap[:] = 1.0
-        return bounds
     return _enumerate_neighbors(packed, wanted, bounds)
 
 
 def _enumerate_neighbors(packed: Packed, wanted: WantedRows, bounds: Bounds) -> Bounds:
-    """Return the bounds, with exact influences where the neighbourhood is small enough and they are smaller."""
+    """Replace bounds by exact influences that are smaller, where the neighbourhood is small enough to enumerate.
+
+    The method "paper" allows no enumeration; it has no caps either.
+    """
+    if wanted.is_paper:
+        bounds.cap[:] = 1.0
+        return bounds
     members = packed.m_start[packed.f_start[1:]] - packed.m_start[packed.f_start[:-1]]
     rows, room = budget.enumerable(wanted, packed.k_own, packed.k_other, members)
     bounds = wanted.before_enumeration(bounds)
@@ -94,7 +97,7 @@ def _find_ranges(packed: Packed, bounds: Bounds) -> None:
     cells = np.bincount(entry[order], weights=sizes, minlength=len(k_other)).astype(np.float64)
     rows, coarse = budget.split_rows(start, cells * k_other, cells)
     bounds.theorem[:] = RANGE
-    _, entries = row_entries(start[rows], np.diff(start)[rows])
+    _, entries = rows_at(start, rows)
     room = int(np.rint(cells[entries].max(initial=0.0)))
     work = (np.empty(room), _room_for_values(k_other[entries]), np.empty(factor_influence.STATE))
     over_rows(
@@ -111,7 +114,7 @@ def _room_for_values(k_other: Ints) -> Floats:
 def _find_coarse_ranges(rows: Ints, packed: Packed, by_neighbor: tuple[Array, ...], name: int, bounds: Bounds) -> None:
     """Fill in the bounds by distances from a centre on some rows."""
     k_own, unary_start, unary, start, k_other, _, *rest = packed
-    _, entries = row_entries(start[rows], np.diff(start)[rows])
+    _, entries = rows_at(start, rows)
     bounds.theorem[entries] = name
     work = (_room_for_values(k_other[entries]), np.empty(factor_influence.STATE))
     over_rows(
@@ -122,13 +125,11 @@ def _find_coarse_ranges(rows: Ints, packed: Packed, by_neighbor: tuple[Array, ..
 
 def pack_factors(form: FactorTables, positions: Ints, start: Ints, columns: Array) -> Packed:
     """The factors of some rows, as the kernels take them; single-variable factors are factors here, not unaries."""
-    counts = form.factor_start[positions + 1] - form.factor_start[positions]
-    f_start, slot = row_entries(form.factor_start[positions], counts)
+    f_start, slot = rows_at(form.factor_start, positions)
     factor = form.factor_of[slot]
-    row = np.repeat(np.arange(len(positions)), counts)
-    sizes = form.scope_start[factor + 1] - form.scope_start[factor]
-    _, member = row_entries(form.scope_start[factor], sizes)
-    member_row = np.repeat(row, sizes)
+    m_start, member = rows_at(form.scope_start, factor)
+    sizes = np.diff(m_start)
+    member_row = np.repeat(np.repeat(np.arange(len(positions)), np.diff(f_start)), sizes)
     variable = form.scope[member]
     other = variable != positions[member_row]
     # Neighbours are sorted within each row, so (row, variable) can be found by one search.
@@ -147,56 +148,39 @@ def pack_factors(form: FactorTables, positions: Ints, start: Ints, columns: Arra
 # -- pairs -------------------------------------------------------------------------------------
 
 
-class _PackedPairs(NamedTuple):
-    """Rows and their neighbours' tables, as the kernel of Theorem 4 takes them."""
+def pack_pairs(
+    k_own: Ints, unary_start: Ints, unary: Floats, start: Ints, k_other: Ints, base: Ints, strides: Any, table: Floats
+) -> Packed:
+    """Pack pairs as factors: entry k of the rows is factor k, which has one other member.
 
-    k_own: Ints
-    unary_start: Ints
-    unary: Floats
-    start: Ints
-    k_other: Ints
-    base: Ints
-    own_stride: Ints
-    other_stride: Ints
-    table: Floats
-
-    def packed(self) -> Packed:
-        """Write each edge as a factor with one other member, the neighbour of the same number."""
-        place = np.arange(len(self.k_other)) - np.repeat(self.start[:-1], np.diff(self.start))
-        parts = (
-            *self[:5], self.start, np.arange(len(self.k_other) + 1), place, self.other_stride, self.own_stride,
-            self.base, self.table,
-        )  # fmt: skip
-        return Packed(*(frozen(part) for part in parts))
+    `strides` are those of the row's variable and of the neighbour in each table.
+    """
+    place = np.arange(len(k_other)) - np.repeat(start[:-1], np.diff(start))
+    factors = (start, np.arange(len(k_other) + 1), place, strides[1], strides[0], base, table)
+    return Packed(*(frozen(part) for part in (k_own, unary_start, unary, start, k_other, *factors)))
 
 
 @theorem_for(PairTables)
 def pair_table_rows(form: PairTables, wanted: WantedRows) -> Bounds:
-    """Theorem 4, its sharper form with unaries, and enumeration under a budget."""
+    """Bound the influence by Theorem 4, by its sharper form with unaries, and by enumeration under a budget."""
     entry = wanted.entries(form.start)
-    parts = (
+    packed = pack_pairs(
         form.cardinalities[wanted.positions], form.unary_start[wanted.positions], form.unary,
         wanted.start, form.cardinalities[wanted.columns], form.table_start[form.edge_of[entry]],
-        form.own_stride[entry], form.other_stride[entry], form.table,
+        (form.own_stride[entry], form.other_stride[entry]), form.table,
     )  # fmt: skip
-    tables, bounds = _PackedPairs(*(frozen(part) for part in parts)), wanted.no_bounds()
+    bounds = wanted.no_bounds()
     if wanted.method != "exact":
-        _find_bounds(tables, wanted, bounds)
-    if wanted.is_paper:
-        bounds.cap[:] = 1.0
-        return bounds
-    rows, room = budget.enumerable(wanted, tables.k_own, tables.k_other)
-    bounds = wanted.before_enumeration(bounds)
-    _enumerate_rows(rows, room, tables.packed(), bounds)
-    return bounds
+        _find_bounds(packed, wanted, bounds)
+    return _enumerate_neighbors(packed, wanted, bounds)
 
 
-def _find_bounds(tables: _PackedPairs, wanted: WantedRows, bounds: Bounds) -> None:
+def _find_bounds(packed: Packed, wanted: WantedRows, bounds: Bounds) -> None:
     """Fill `bounds` by Theorem 4; in rows where that takes too long, by distances from one central law."""
-    start, k_own, k_other = tables.start, tables.k_own, tables.k_other
+    start, k_own, k_other = packed.start, packed.k_own, packed.k_other
     own = np.repeat(k_own, np.diff(start)).astype(float)
     rows, coarse = budget.split_rows(start, 0.5 * (own + 16) * k_other.astype(float) ** 2, own * k_other)
-    _, entries = row_entries(start[rows], np.diff(start)[rows])
+    _, entries = rows_at(start, rows)
     cells, states = int((own * k_other)[entries].max(initial=0.0)), int(k_own[rows].max(initial=0))
     # Leads are kept in rows with several neighbours.
     several = k_own[rows][np.diff(start)[rows] > 1]
@@ -208,11 +192,12 @@ def _find_bounds(tables: _PackedPairs, wanted: WantedRows, bounds: Bounds) -> No
         np.empty(pair_influence.STATE),
     )  # fmt: skip
     offsets = 0 if wanted.is_paper else budget.OFFSETS
+    tables = (*packed[:5], packed.base, packed.own_stride, packed.m_stride, packed.table)
     over_rows(pair_influence.pair_rows, len(rows), rows, *tables, offsets, *work, *bounds, at_once=8.0 * cells)
     if len(coarse):
         single = np.arange(len(k_other) + 1)
         by_neighbor = tuple(frozen(part) for part in (single, single[:-1], single[:-1]))
-        _find_coarse_ranges(coarse, tables.packed(), by_neighbor, THM4_COARSE, bounds)
+        _find_coarse_ranges(coarse, packed, by_neighbor, THM4_COARSE, bounds)
 
 
 @theorem_for(LabelPairs)
@@ -237,15 +222,15 @@ def label_pair_rows(form: LabelPairs, wanted: WantedRows) -> Bounds:
     while len(rows):
         last = max(1, int(np.searchsorted(written, written[0] + _WRITTEN)))
         part, rows, written = rows[:last], rows[last:], written[last:]
-        part_start, entry = row_entries(start[part], sizes[part])
+        part_start, entry = rows_at(start, part)
         own, edges = np.arange(len(part)), np.arange(len(entry))
-        parts = (
+        packed = pack_pairs(
             k_own[part], own * k, np.zeros(len(part) * k) if given is None else unary[part].ravel(),
-            part_start, k_other[entry], edges * k * k, np.full(len(entry), k), np.ones(len(entry), dtype=np.int64),
+            part_start, k_other[entry], edges * k * k, (np.full(len(entry), k), np.ones_like(edges)),
             np.outer(strength[entry], equal).ravel(),
         )  # fmt: skip
         improved = Bounds(values[entry], theorem[entry], cap[part])
-        _enumerate_rows(frozen(own), room, _PackedPairs(*(frozen(part) for part in parts)).packed(), improved)
+        _enumerate_rows(frozen(own), room, packed, improved)
         values[entry], theorem[entry], cap[part] = improved
     return Bounds(values, theorem, cap)
 
@@ -273,21 +258,17 @@ def spin_pair_rows(form: SpinPairs, wanted: WantedRows) -> Bounds:
 
 @theorem_for(SpinTerms)
 def spin_term_rows(form: SpinTerms, wanted: WantedRows) -> Bounds:
-    """Theorem 6 (tightened unless the method is "paper"), and enumeration under a budget."""
+    """Bound the influence by Theorem 6 (tightened unless the method is "paper") and by enumeration under a budget."""
     bounds = wanted.no_bounds()
     if wanted.method != "exact":
-        _find_spin_bounds(form, wanted, bounds)
-    if wanted.method == "exact" or (wanted.method == "best" and form.order <= _TABLE_ORDER):
-        packed = pack_factors(form.tables(), wanted.positions, wanted.start, wanted.columns)
-        return _enumerate_neighbors(packed, wanted, bounds)
-    return bounds
-
-
-def _find_spin_bounds(form: SpinTerms, wanted: WantedRows, bounds: Bounds) -> None:
-    widest = int(np.diff(wanted.start).max(initial=0))
-    over_rows(
-        spin_rows, len(wanted.positions), wanted.positions, form.factor_start, form.factor_of, form.scope_start,
-        form.scope, form.strengths, form.fields, wanted.start, wanted.columns, wanted.is_paper, np.empty(widest),
-        np.empty(1), bounds.values, bounds.cap,
-    )  # fmt: skip
-    bounds.theorem[:] = THM6 if wanted.is_paper else THM6_TIGHT
+        widest = int(np.diff(wanted.start).max(initial=0))
+        over_rows(
+            spin_rows, len(wanted.positions), wanted.positions, form.factor_start, form.factor_of, form.scope_start,
+            form.scope, form.strengths, form.fields, wanted.start, wanted.columns, wanted.is_paper, np.empty(widest),
+            np.empty(1), bounds.values, bounds.cap,
+        )  # fmt: skip
+        bounds.theorem[:] = THM6 if wanted.is_paper else THM6_TIGHT
+    if wanted.is_paper or (wanted.method == "best" and form.order > _TABLE_ORDER):
+        return bounds
+    packed = pack_factors(form.tables(), wanted.positions, wanted.start, wanted.columns)
+    return _enumerate_neighbors(packed, wanted, bounds)

@@ -195,35 +195,17 @@ def read_fields(fields: Any, n: int) -> Floats:
 def _read_matrix(value: ArrayLike) -> tuple[Any, float]:
     """Read a symmetric matrix, and bound the rounding of the log-density by additions of entries at one place."""
     error = 0.0
+    matrix = check.square_matrix(value, "couplings", "a square matrix, a dict of edges or a networkx graph")
     if sparse.issparse(value):
-        matrix = check.sparse_matrix(value, "couplings")
         entries = sparse.coo_array(value)
         if entries.nnz > matrix.nnz:
             place = entries.coords[0].astype(np.int64) * matrix.shape[1] + entries.coords[1]
             _, which, counts = np.unique(place, return_inverse=True, return_counts=True)
             sizes = np.bincount(which, weights=np.abs(entries.data.astype(np.float64)))
             error = float(2.0 * UNIT * ((counts + 2) * sizes)[counts > 1].sum())
-    else:
-        dense = check.real_array(value, "couplings")
-        if dense.ndim != 2:
-            raise ArgumentError(
-                "couplings",
-                "a square matrix, a dict of edges or a networkx graph",
-                got=f"shape {dense.shape}",
-            )
-        matrix = sparse.csr_array(dense)
-    if matrix.shape[0] != matrix.shape[1]:
-        raise ArgumentError("couplings", "a square matrix", got=f"shape {matrix.shape}")
+    check.matrix_entries(np.abs(matrix.data) <= check.LARGEST, matrix, "couplings", check.FINITE)
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    bad = ~(np.abs(matrix.data) <= check.LARGEST)
-    if bad.any():
-        k = int(np.argmax(bad))
-        raise ArgumentError(
-            "couplings", check.FINITE, matrix.data[k], f"index {(int(rows[k]), int(matrix.indices[k]))}"
-        )
-    if (loop := (rows == matrix.indices) & (matrix.data != 0)).any():
-        k = int(np.argmax(loop))
-        raise ArgumentError("couplings", "zero on the diagonal", matrix.data[k], f"index {(rows[k],) * 2}")
+    check.matrix_entries((rows != matrix.indices) | (matrix.data == 0), matrix, "couplings", "zero on the diagonal")
     difference = sparse.coo_array(matrix - matrix.T)
     if (uneven := difference.data != 0).any():
         k = int(np.argmax(uneven))
@@ -258,52 +240,37 @@ _MAX_PAIRED_MEMBERS = 4
 
 
 def read_factors(factors: Iterable[tuple[Any, ArrayLike]], sizes: Ints) -> tuple[Ints, Ints, Ints, Floats]:
-    """Read scopes and tables, each after their starts: all factors together, one by one only to name the wrong one."""
-    items = list(factors)
-    try:
-        scopes = [tuple(scope) for scope, _ in items]
-        flat = [v for scope in scopes for v in scope]
-        arrays = [check.real_array(table, "factors") for _, table in items]
-        known = sizes.tolist()
-        shapes = [tuple(map(known.__getitem__, scope)) for scope in scopes]
-        fine = all(map(check.is_whole, {type(v): v for v in flat}.values())) and min(flat, default=0) >= 0
-        fine = fine and shapes == [array.shape for array in arrays] and all(len(set(s)) == len(s) for s in scopes)
-    except (TypeError, ValueError, IndexError, ArgumentError):
-        fine = False
-    table = np.concatenate([*(array.ravel() for array in arrays), np.empty(0)]) if fine else np.empty(0)
-    if not fine or not check.is_log_potential(table).all():
-        for k, factor in enumerate(items):
-            _check_factor(k, factor, sizes)
-        raise ArgumentError("factors", "pairs (scope, log_table)", factors)
-    arity = np.array([len(scope) for scope in scopes], dtype=np.int64)
-    size = np.array([array.size for array in arrays], dtype=np.int64)
-    return prefix_sums(arity), np.array(flat, dtype=np.int64), prefix_sums(size), table
-
-
-def _check_factor(k: int, factor: Any, sizes: Ints) -> None:
-    """Fail if one factor is wrong."""
-    where = f"factor {k}"
-    try:
-        scope, table = factor
-        scope = tuple(scope)
-        if not all(map(check.is_whole, scope)):
-            raise TypeError
-        scope_array = np.array(scope, dtype=np.int64)
-    except (TypeError, ValueError, OverflowError):
-        requirement = "pairs (scope, log_table) with a scope of positions"
-        raise ArgumentError("factors", requirement, factor, where) from None
-    if scope_array.size and (scope_array.min() < 0 or scope_array.max() >= len(sizes)):
-        requirement = f"on scopes of positions from 0 to {len(sizes) - 1}"
-        raise ArgumentError("factors", requirement, tuple(scope), where)
-    if len(set(scope_array.tolist())) < len(scope_array):
-        raise ArgumentError("factors", "on distinct variables", tuple(scope), where)
-    array = check.real_array(table, "factors")
-    shape = tuple(int(c) for c in sizes[scope_array])
-    if array.shape != shape:
-        requirement = f"tables of the shape {shape} of their scope {tuple(scope_array.tolist())}"
-        raise ArgumentError("factors", requirement, got=f"shape {array.shape}", where=where)
-    if not (fine := check.is_log_potential(array)).all():
-        raise ArgumentError("factors", check.LOG_POTENTIAL, array[check.first(~fine)], where)
+    """Read pairs (scope, log-table) into flat arrays: starts of the scopes, scopes, starts of the tables, tables."""
+    known, scopes, tables = sizes.tolist(), [], []
+    for k, factor in enumerate(factors):
+        where = f"factor {k}"
+        try:
+            scope, table = factor
+            scope = tuple(scope)
+            if not all(map(check.is_whole, scope)):
+                raise TypeError
+        except (TypeError, ValueError):
+            requirement = "pairs (scope, log_table) with a scope of positions"
+            raise ArgumentError("factors", requirement, factor, where) from None
+        scope = tuple(map(int, scope))
+        if scope and (min(scope) < 0 or max(scope) >= len(known)):
+            raise ArgumentError("factors", f"on scopes of positions from 0 to {len(known) - 1}", scope, where)
+        if len(set(scope)) < len(scope):
+            raise ArgumentError("factors", "on distinct variables", scope, where)
+        array, shape = check.real_array(table, "factors"), tuple(known[v] for v in scope)
+        if array.shape != shape:
+            requirement = f"tables of the shape {shape} of their scope {scope}"
+            raise ArgumentError("factors", requirement, got=f"shape {array.shape}", where=where)
+        scopes.append(scope)
+        tables.append(array.ravel())
+    scope_start = prefix_sums(np.array([len(scope) for scope in scopes], dtype=np.int64))
+    table_start = prefix_sums(np.array([len(table) for table in tables], dtype=np.int64))
+    flat = np.concatenate([*tables, np.empty(0)])
+    if not (fine := check.is_log_potential(flat)).all():
+        entry = int(np.argmin(fine))
+        owner = int(np.searchsorted(table_start, entry, side="right")) - 1
+        raise ArgumentError("factors", check.LOG_POTENTIAL, flat[entry], f"factor {owner}")
+    return scope_start, np.array(list(itertools.chain.from_iterable(scopes)), dtype=np.int64), table_start, flat
 
 
 def read_blocks(scopes: Any, tables: Any, sizes: Ints) -> list[tuple[Array, Floats]]:

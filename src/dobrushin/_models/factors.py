@@ -25,7 +25,7 @@ from dobrushin._models.forms import (
 )
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import Array, Bools, Floats, Ints, distinct, frozen, prefix_sums, row_entries
+from dobrushin._shared.arrays import Array, Bools, Floats, Ints, distinct, frozen, prefix_sums, rows_at
 from dobrushin._shared.call import public
 from dobrushin._shared.compile import code_for
 from dobrushin.errors import ArgumentError
@@ -183,14 +183,12 @@ class ScopedForm(DivisibleForm):
 
     def _factors_at(self, positions: Ints) -> tuple[Ints, Ints]:
         """Return where the factors of each of some variables begin, and their numbers."""
-        first = self.factor_start[positions]
-        start, slot = row_entries(first, self.factor_start[positions + 1] - first)
+        start, slot = rows_at(self.factor_start, positions)
         return start, self.factor_of[slot]
 
     def _scopes_of(self, factors: Ints) -> tuple[Ints, Ints]:
         """Return where the scopes of some factors begin, and the positions in them."""
-        first = self.scope_start[factors]
-        start, members = row_entries(first, self.scope_start[factors + 1] - first)
+        start, members = rows_at(self.scope_start, factors)
         return start, self.scope[members]
 
     def degrees_at(self, positions: Ints) -> Ints:
@@ -321,9 +319,9 @@ class FactorTables(ScopedForm):
         [rest] = self.cut(~fixed, np.where(fixed, state, 0)[None])
         before, after = np.diff(self.scope_start), np.diff(rest.scope_start)
         cut = np.flatnonzero(after < before)
-        _, cells = row_entries(rest.table_start[cut], rest.table_start[cut + 1] - rest.table_start[cut])
         if len(cut):
-            tops = np.maximum.reduceat(rest.table[cells], prefix_sums(np.diff(rest.table_start)[cut])[:-1])
+            start, cells = rows_at(rest.table_start, cut)
+            tops = np.maximum.reduceat(rest.table[cells], start[:-1])
             if (forbidden := np.isneginf(tops)).any():
                 k = int(cut[np.argmax(forbidden)])
                 seen = self.scope_of(k)
@@ -396,8 +394,7 @@ class FactorTables(ScopedForm):
     def _take(self, inside: Ints, factors: Ints) -> FactorTables:
         """Return some factors over the variables at increasing positions."""
         scope_start, members = self._scopes_of(factors)
-        first = self.table_start[factors]
-        table_start, cells = row_entries(first, self.table_start[factors + 1] - first)
+        table_start, cells = rows_at(self.table_start, factors)
         sizes = np.asarray(self.sizes[inside])
         return FactorTables(sizes, scope_start, own_numbers(inside, members), table_start, self.table[cells])
 

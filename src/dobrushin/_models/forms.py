@@ -20,7 +20,7 @@ from scipy.sparse import csgraph
 from dobrushin._models.couplings import symmetric
 from dobrushin._models.memory import Memory, held_bytes, lasting
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import UNIT, Array, Bools, Floats, Ints, prefix_sums, row_entries
+from dobrushin._shared.arrays import UNIT, Array, Bools, Floats, Ints, prefix_sums, rows_at
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -66,10 +66,6 @@ class Variables:
     def cardinalities(self) -> Ints:
         """Number of states of each variable."""
         return np.broadcast_to(np.int64(self.sizes), self.n_variables)
-
-    def states_of(self, i: int) -> range:
-        """Return the states of a variable as users see them: -1 and +1, or 0 to k-1."""
-        return range(-1, 2, 2) if self.spins else range(int(self.cardinalities[i]))
 
 
 class PartSource(Variables, ABC):
@@ -186,9 +182,8 @@ class Form(Variables, ABC):
     def _around(self, fixed: Bools) -> Bools:
         """Mask of the variables that are fixed or have a fixed neighbour."""
         start, neighbor = self.adjacency
-        _, entry = row_entries(start[:-1][fixed].astype(np.int64), np.diff(start)[fixed].astype(np.int64))
         near = fixed.copy()
-        near[neighbor[entry]] = True
+        near[neighbor[rows_at(start, np.flatnonzero(fixed))[1]]] = True
         return near
 
     def components(self) -> NDArray[np.int32]:
@@ -253,7 +248,7 @@ class DivisibleForm(Form, PartSource):
 
     def _entries_at(self, positions: Ints) -> tuple[Ints, Ints]:
         """Where the row of each of some variables begins, and which entries of the adjacency the rows hold."""
-        return row_entries(self.adjacency[0][positions].astype(np.int64), self.degrees_at(positions))
+        return rows_at(self.adjacency[0], positions)
 
     def neighbors_at(self, positions: Ints) -> Ints:
         return self.adjacency[1][self._entries_at(positions)[1]].astype(np.int64)
@@ -369,8 +364,8 @@ def widen(form: Form, implementations: Mapping[type[Form], T]) -> tuple[Any, T]:
 FLOAT, WHOLE = np.dtype(np.float64), np.dtype(np.int64)
 
 
-class CheckedArrays:
-    """Named arrays of one axis.
+class CheckedArrays(dict[str, Array]):
+    """Named arrays of one axis, as they were read from a file, with checks that say what the file must have.
 
     Parameters
     ----------
@@ -387,14 +382,8 @@ class CheckedArrays:
         error: Callable[[str, str], Exception],
         require_memory: Callable[[float, str], None],
     ) -> None:
-        self._arrays, self.error, self.require_memory = arrays, error, require_memory
-
-    def __getitem__(self, name: str) -> Array:
-        return self._arrays[name]
-
-    def get(self, name: str) -> Array | None:
-        """An array that may be missing."""
-        return self._arrays.get(name)
+        super().__init__(arrays)
+        self.error, self.require_memory = error, require_memory
 
     def require(self, ok: Any, expected: str, instead: Array | str) -> None:
         """Raise unless `ok` holds everywhere; `instead` is a text, or an array with a value for each entry of `ok`."""

@@ -69,19 +69,21 @@ class WithGraph:
         >>> db.from_networkx(graph) == model
         True
         """
+        from dobrushin._models.ising import SpinPairs
+        from dobrushin._models.potts import LabelPairs
+
         networkx = require("networkx", "formats")
         pairs, is_directed = links(self)
         graph = networkx.DiGraph() if is_directed else networkx.Graph()
         graph.add_nodes_from(self.labels)
         graph.add_edges_from((self.labels[i], self.labels[j]) for i, j in pairs.tolist())
-        couplings: Any = getattr(self, "couplings", None)
-        if couplings is not None:
-            name = "field" if hasattr(self, "fields") else "unary"
-            numbers = getattr(self, "fields" if name == "field" else "unaries")
-            for label, number in zip(self.labels, numbers.tolist(), strict=True):
-                graph.nodes[label][name] = number
+        form = self._form
+        if isinstance(form, SpinPairs | LabelPairs):
+            attribute, potentials = ("field", form.fields) if isinstance(form, SpinPairs) else ("unary", form.unaries)
+            for label, potential in zip(self.labels, potentials.tolist(), strict=True):
+                graph.nodes[label][attribute] = potential
             for i, j in pairs.tolist():
-                graph.edges[self.labels[i], self.labels[j]]["weight"] = float(couplings[i, j])
+                graph.edges[self.labels[i], self.labels[j]]["weight"] = float(form.couplings[i, j])
         return graph
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -263,35 +264,25 @@ class GridPairs(LazyPairs):
         return ArgumentError(argument, requirement, value, where, function=self._made_by)
 
 
-@dataclass(frozen=True)
-class MappedArray:
-    """The file, offset, shape and type of a memory-mapped array, to open it again in another process."""
-
-    path: str
-    offset: int
-    size: int
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    def open(self) -> Array:
-        """Map the array again."""
-        if os.path.getsize(self.path) < self.offset + self.size:
-            raise FormatError(self.path, f"{self.offset + self.size} bytes", f"{os.path.getsize(self.path)}")
-        data = np.memmap(self.path, np.uint8, "r", self.offset, (self.size,))
-        return np.ndarray(self.shape, self.dtype, buffer=data, strides=self.strides)
-
-
-def _pack(array: Any) -> Any:
-    """Return what to send to another process for an array; anything else as it is."""
+def _pack(array: Array) -> Array | partial[Array]:
+    """Return an array for another process: the array, or for a memory-mapped one a call that maps its file again."""
     root = _mapped_root(array)
     # Changes to a copy-on-write map are in this process only.
     if root is None or root.filename is None or root.mode == "c" or not array.size or min(array.strides, default=0) < 0:
-        return np.asarray(array) if root is not None else array
+        return np.asarray(array)
     # A slice keeps the offset of the whole, so that its place is found by its address.
     offset = root.offset + array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     size = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)) + array.itemsize
-    return MappedArray(os.fspath(root.filename), int(offset), int(size), array.dtype, array.shape, array.strides)
+    return partial(
+        _map_again, os.fspath(root.filename), int(offset), int(size), array.dtype, array.shape, array.strides
+    )
+
+
+def _map_again(path: str, offset: int, size: int, dtype: Any, shape: tuple[int, ...], strides: Any) -> Array:
+    if os.path.getsize(path) < offset + size:
+        raise FormatError(path, f"{offset + size} bytes", f"{os.path.getsize(path)}")
+    data = np.memmap(path, np.uint8, "r", offset, (size,))
+    return np.ndarray(shape, dtype, buffer=data, strides=strides)
 
 
 def _mapped_root(array: Any) -> np.memmap[Any, Any] | None:
@@ -355,7 +346,7 @@ class Lookup:
         return {**vars(self), "_arrays": [_pack(array) for array in self._arrays]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        arrays = [array.open() if isinstance(array, MappedArray) else array for array in state["_arrays"]]
+        arrays = [array() if isinstance(array, partial) else array for array in state["_arrays"]]
         vars(self).update(state, _arrays=arrays)
 
     def __call__(self, numbers: Ints) -> Floats:

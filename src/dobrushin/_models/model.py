@@ -425,7 +425,7 @@ class Model(WithGraph):
         return self._states_at(i)
 
     def _states_at(self, i: int) -> range:
-        return self._lowered.states_of(i)
+        return range(-1, 2, 2) if self._spins else range(int(self.cardinalities[i]))
 
     def _labels_at(self, positions: Array) -> list[Hashable]:
         return [self._labels[i] for i in positions.tolist()]

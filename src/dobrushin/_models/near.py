@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dobrushin._models.forms import Form, PartSource, own_numbers
-from dobrushin._shared.arrays import Array, Bools, Ints, distinct, frozen, is_among, prefix_sums, row_entries
+from dobrushin._shared.arrays import Array, Bools, Ints, distinct, frozen, is_among, prefix_sums, rows_at
 from dobrushin.errors import BudgetError
 
 if TYPE_CHECKING:
@@ -175,11 +175,10 @@ def region_of(form: Form, updated: Ints) -> Region:
     n, (start, neighbor) = form.n_variables, form.adjacency
     if len(updated) == n:
         return Region(Numbering(n, updated), updated, start, neighbor, updated, slice(None))
-    sizes = (start[updated + 1] - start[updated]).astype(np.int64)
-    _, entry = row_entries(start[updated].astype(np.int64), sizes)
+    own_start, entry = rows_at(start, updated)
     seen = neighbor[entry]
     positions = distinct(np.concatenate([updated, seen]), n)
     own = np.searchsorted(positions, updated)
-    row_start = prefix_sums(Numbering(len(positions), own).spread(sizes, 0)).astype(np.int32)
+    row_start = prefix_sums(Numbering(len(positions), own).spread(np.diff(own_start), 0)).astype(np.int32)
     row_neighbor = np.searchsorted(positions, seen).astype(np.int32)
     return Region(Numbering(n, positions), own, frozen(row_start), frozen(row_neighbor), positions, entry)

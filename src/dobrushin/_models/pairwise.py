@@ -24,7 +24,7 @@ from dobrushin._models.forms import (
 )
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import Array, Bools, Floats, Ints, distinct, frozen, prefix_sums, row_entries
+from dobrushin._shared.arrays import Array, Bools, Floats, Ints, distinct, frozen, prefix_sums, rows_at
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 from dobrushin.typing import NamesOfStates
@@ -216,9 +216,7 @@ class PairTables(DivisibleForm):
                 unary[self.unary_start[b] : self.unary_start[b + 1]] += self.table_of(e)[state[a]]
             else:
                 unary[self.unary_start[a] : self.unary_start[a + 1]] += self.table_of(e)[:, state[b]]
-        sizes = self.sizes[kept]
-        _, entry = row_entries(self.unary_start[kept], sizes)
-        require_finite_sums(unary[entry], np.repeat(kept, sizes))
+        require_finite_sums(unary[rows_at(self.unary_start, kept)[1]], np.repeat(kept, self.sizes[kept]))
         require_possible(np.maximum.reduceat(unary, self.unary_start[:-1])[kept], kept)
         near = self._around(fixed)
         unaries, tables = np.flatnonzero(near), np.flatnonzero(near[self.edges].any(axis=1))
@@ -234,11 +232,8 @@ class PairTables(DivisibleForm):
 
     def _take(self, inside: Ints, edges: Ints, unary: Floats) -> PairTables:
         """Return some variables at increasing positions, with these unaries, and some edges between them."""
-        _, entry = row_entries(self.unary_start[inside], self.sizes[inside])
-        first = self.table_start[edges]
-        _, cells = row_entries(first, self.table_start[edges + 1] - first)
-        ends = own_numbers(inside, self.edges[edges])
-        return PairTables(self.sizes[inside], unary[entry], ends, self.table[cells])
+        own, cells = rows_at(self.unary_start, inside)[1], rows_at(self.table_start, edges)[1]
+        return PairTables(self.sizes[inside], unary[own], own_numbers(inside, self.edges[edges]), self.table[cells])
 
     def to_arrays(self) -> dict[str, Array]:
         i, j = self.edges.T

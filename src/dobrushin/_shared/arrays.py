@@ -85,6 +85,12 @@ def row_entries(first: NDArray[Any], sizes: NDArray[Any]) -> tuple[NDArray[np.in
     return start, np.arange(start[-1]) + np.repeat(first - start[:-1], sizes)
 
 
+def rows_at(start: NDArray[Any], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Gather some rows of a CSR array: return where each begins in the result, and the places of their entries."""
+    first = start[rows].astype(np.int64)
+    return row_entries(first, start[rows + 1].astype(np.int64) - first)
+
+
 def rounded_sum(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return a + b in doubles, and the size of its rounding error: exactly, by Knuth's TwoSum."""
     total = a + b

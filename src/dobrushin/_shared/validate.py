@@ -64,6 +64,30 @@ def sparse_matrix(value: Any, argument: str) -> Any:
     return matrix
 
 
+def square_matrix(value: Any, argument: str, requirement: str = "a square matrix") -> Any:
+    """Read a square matrix, dense or sparse, as a CSR matrix without duplicates."""
+    from scipy import sparse
+
+    if sparse.issparse(value):
+        matrix = sparse_matrix(value, argument)
+    else:
+        dense = real_array(value, argument)
+        if dense.ndim != 2:
+            raise ArgumentError(argument, requirement, got=f"shape {dense.shape}")
+        matrix = sparse.csr_array(dense)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ArgumentError(argument, "a square matrix", got=f"shape {matrix.shape}")
+    return matrix
+
+
+def matrix_entries(ok: NDArray[np.bool_], matrix: Any, argument: str, requirement: str) -> None:
+    """Fail at the first stored entry of a CSR matrix where `ok` is false."""
+    if not ok.all():
+        k = int(np.argmin(ok))
+        row = int(np.searchsorted(matrix.indptr, k, side="right")) - 1
+        raise ArgumentError(argument, requirement, matrix.data[k], place((row, int(matrix.indices[k]))))
+
+
 def all_entries(ok: NDArray[np.bool_], array: NDArray[Any], argument: str, requirement: str) -> None:
     """Fail at the first entry of `array` where `ok` is false."""
     if not ok.all():
@@ -123,7 +147,8 @@ def grid_shape(value: Any) -> tuple[int, int] | None:
 
 def is_whole(value: object) -> TypeGuard[int]:
     """Return whether this is a whole number; booleans are not."""
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    # The first test is for speed: this is called for each label and each position.
+    return type(value) is int or (isinstance(value, numbers.Integral) and not isinstance(value, bool))
 
 
 def is_real(value: object) -> TypeGuard[float]:
