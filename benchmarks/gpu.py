@@ -198,7 +198,7 @@ def share_of_limit(case: Case, rate: float, properties: dict[str, Any]) -> str:
 def device_rate(case: Case, long: float) -> float:
     """Updates per nanosecond of steps on the GPU, batch after batch; the best of some runs."""
     host, scan = case.build()
-    kernel = host.twin()
+    kernel = host.twin(host)
     batches = kernel.batches(range(case.chains), 1)
     states = [(batch, kernel.start(_MASTER, batch)) for batch in batches]
 
@@ -270,7 +270,7 @@ def whole_call() -> str:
     case = cases(True)[0]
     host, scan = case.build()
     n = case.model.n_variables
-    kernel = host.twin()
+    kernel = host.twin(host)
     counts = np.zeros((n, 2), dtype=np.int64)
 
     def run(steps: int) -> None:

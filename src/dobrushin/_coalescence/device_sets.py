@@ -1,4 +1,4 @@
-"""Sets on the GPU: of spins, 64 runs to a thread, or of labels, one run to a thread. [trusted]"""
+"""Bounding sets on the GPU: spins with 64 runs in a thread, or labels with one run in a thread. [trusted]"""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._coalescence.sets import SetRunner
-from dobrushin._sampling.cuda.device_chains import DeviceWords, compiled_races
+from dobrushin._sampling import cuda
+from dobrushin._sampling.cuda.device_chains import DeviceWords
 from dobrushin._sampling.cuda.device_kernel import DeviceKernel
 from dobrushin._shared.device import Function, cupy
 
 
 class _DeviceSets(SetRunner, DeviceKernel):
-    """Sets on the device, that begin with every state."""
+    """Kernel of sets on the GPU."""
 
     def _column(self) -> NDArray[Any]:
-        """Return the sets of a run, or of 64 runs, at the beginning."""
+        """Return the sets of all states in one column: one run, or 64 runs."""
         column: NDArray[Any] = self.host.begin(1)
         return column
 
@@ -33,14 +34,14 @@ class _DeviceSets(SetRunner, DeviceKernel):
 
 
 class DeviceSetBits(_DeviceSets, DeviceWords):
-    """`SetBits` on the device."""
+    """`SetBits` on the GPU."""
 
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
         return self._unpack("settled_bits", x, rows, chains, np.int32(self.region.size))
 
 
 class DeviceSetLabels(_DeviceSets):
-    """`SetLabels` on the device: a row of flags for each label of each variable."""
+    """`SetLabels` on the GPU: a row of flags for each label of each variable."""
 
     reader: ClassVar[str] = "settled_labels"
     lanes: ClassVar[int] = 1
@@ -50,18 +51,19 @@ class DeviceSetLabels(_DeviceSets):
 
     @property
     def depth(self) -> int:
-        """Most other members of a factor."""
+        """Largest number of other variables in a factor."""
         return 1
 
     def _compiled(self, name: str) -> Function:
-        return compiled_races(name, self.host.words, self.depth)
+        options = ("-fmad=false", f"-DLABELS={self.host.words}", f"-DDEPTH={self.depth}")
+        return Function(cuda.__name__, ("generator.cuh", "states.cuh", "races.cu"), name, options)
 
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
         return self._unpack(self.reader, x, rows, chains)
 
 
 class DeviceSetRace(DeviceSetLabels):
-    """`SetRace` on the device: a bit for each label of a variable, in rows of 32."""
+    """`SetRace` on the GPU: a bit for each label of a variable, in rows of 32."""
 
     reader: ClassVar[str] = "settled_sets"
     chunk: ClassVar[int] = 10**8

@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._coalescence.device_sets import DeviceSetLabels, DeviceSetRace
 from dobrushin._coalescence.sets import SetKernel, SetSteps
 from dobrushin._kernels import sets
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._models.potts import LabelPairs
-from dobrushin._sampling.kernel import Runner
+from dobrushin._sampling.kernel import narrowed
 from dobrushin._sampling.labels import SAFE_EXPONENT, LocalFactors, local_factors, pack_region, sum_factors
 from dobrushin._shared.arrays import UNIT, frozen, prefix_sums
 from dobrushin.errors import ArgumentError
@@ -33,7 +34,6 @@ class FlagKernel(SetKernel):
 
     first: NDArray[np.int64]  # row of the first label of each variable
     states: NDArray[np.int64]
-    has_twin: ClassVar[bool] = True
     lanes: ClassVar[int] = 1
     batch: ClassVar[int] = 64
 
@@ -54,6 +54,7 @@ class SetLabels(FlagKernel):
     states: NDArray[np.int64]
     error: NDArray[np.float64]
     name: ClassVar[str] = "set labels"
+    twin: ClassVar[Any] = DeviceSetLabels
     rate: ClassVar[float] = 1e7
 
     @classmethod
@@ -83,13 +84,8 @@ class SetLabels(FlagKernel):
         k = self.unary.shape[1]
         return k * (7.0 + np.diff(self.region.start)) / 99.0
 
-    def twin(self) -> Runner:
-        from dobrushin._coalescence.device_sets import DeviceSetLabels
-
-        return DeviceSetLabels(self)
-
     def device_tables(self) -> tuple[Any, ...]:
-        rows = (self.region.start.astype(np.int32), self.region.neighbor.astype(np.int32))
+        rows = narrowed(self.region.start, self.region.neighbor)
         return *rows, self.delay, self.unary, np.int32(self.region.size)
 
     def begin(self, runs: int) -> NDArray[np.uint8]:
@@ -115,6 +111,7 @@ class SetRace(FlagKernel):
     factors: LocalFactors
     error: NDArray[np.float64]
     name: ClassVar[str] = "set race"
+    twin: ClassVar[Any] = DeviceSetRace
     rate: ClassVar[float] = 3e7
 
     @classmethod
@@ -158,15 +155,9 @@ class SetRace(FlagKernel):
         row = np.repeat(np.arange(self.region.size), np.diff(f_start))
         return 0.6 + np.bincount(row, weights=cells, minlength=self.region.size) / _ORDINARY_ENTRIES
 
-    def twin(self) -> Runner:
-        from dobrushin._coalescence.device_sets import DeviceSetRace
-
-        return DeviceSetRace(self)
-
     def device_tables(self) -> tuple[Any, ...]:
-        narrow = (part.astype(np.int32) for part in (self.states, *self.factors[:3]))
         wide = (part.astype(np.int64) for part in self.factors[3:-1])
-        return np.int32(self.largest), *narrow, *wide, self.factors.table
+        return np.int32(self.largest), *narrowed(self.states, *self.factors[:3]), *wide, self.factors.table
 
     def begin(self, runs: int) -> NDArray[np.uint8]:
         return np.ones((int(self.states.sum()), runs), dtype=np.uint8)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dobrushin._coalescence.device_sets import DeviceSetBits
 from dobrushin._coalescence.sets import SetKernel, SetSteps
 from dobrushin._kernels import bits
 from dobrushin._kernels.sets import set_field
@@ -21,7 +22,7 @@ from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._models.spins import SpinTerms
 from dobrushin._sampling.bits import MAX_NEIGHBORS, bit_thresholds, tabulate
-from dobrushin._sampling.kernel import CACHE_BYTES, Runner
+from dobrushin._sampling.kernel import CACHE_BYTES
 from dobrushin._sampling.labels import local_factors, pack_region, sum_factors
 from dobrushin._shared.arrays import UNIT, frozen
 
@@ -38,7 +39,7 @@ class SetBits(SetKernel):
     lanes: ClassVar[int] = 64
     batch: ClassVar[int] = 4096
     rate: ClassVar[float] = 1.2e9
-    has_twin: ClassVar[bool] = True
+    twin: ClassVar[Any] = DeviceSetBits
 
     @classmethod
     def fits(cls, form: Form) -> bool:
@@ -65,11 +66,6 @@ class SetBits(SetKernel):
     @property
     def step(self) -> float:
         return 4e-6 if self.neighbor.shape[1] > 8 else 4e-7
-
-    def twin(self) -> Runner:
-        from dobrushin._coalescence.device_sets import DeviceSetBits
-
-        return DeviceSetBits(self)
 
     def device_tables(self) -> tuple[Any, ...]:
         return self.neighbor.astype(np.uint32), self.threshold, np.uint32(self.region.size)

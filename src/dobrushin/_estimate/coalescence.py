@@ -235,7 +235,7 @@ class _SetRun(Run):
 
     @property
     def can_wait(self) -> bool:
-        return self.runs <= self.room and self.is_kept and self.kernel.has_twin
+        return self.runs <= self.room and self.is_kept and self.kernel.twin is not None
 
     def job(self) -> tuple[Job, range]:
         runner = on_backend(self.kernel, self.scan, self.runs, "cuda")

@@ -224,7 +224,7 @@ class ChainRun(Run):
         # Means stop after a random number of chains, and initial states may be forbidden.
         is_counted = all(question.is_counted for question in self.query.questions)
         has_zeros = self.query.model._form.has_zeros
-        return is_counted and not has_zeros and self.method.kernel.has_twin and self.trials <= self.room
+        return is_counted and not has_zeros and self.method.kernel.twin is not None and self.trials <= self.room
 
     def job(self) -> tuple[Job, range]:
         kernel, model, trials = self.method.kernel, self.query.model, self.trials

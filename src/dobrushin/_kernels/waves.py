@@ -54,7 +54,7 @@ def _stretch(lag, lo, hi, m, sweeps):
 
 
 @kernel
-def ising_waves(sweeps, base, D, slot, coupling, own_field, number, lag, first, entry, key, gamma, x):
+def ising_waves(sweeps, base, own_field, D, slot, coupling, number, lag, first, entry, key, gamma, x):
     """All steps of `sweeps` cycles; the first one is number `base` of the scan. Spins are -1.0 and +1.0, by place."""
     L = number.size
     last = lag.max()
@@ -97,7 +97,7 @@ def _local_fields(d, width, at, slot, coupling, field, x, h):
 
 
 @kernel
-def potts_waves(sweeps, base, D, slot, strength, unary, number, lag, first, entry, key, gamma, x):
+def potts_waves(sweeps, base, unary, D, slot, strength, number, lag, first, entry, key, gamma, x):
     """Run waves of a Potts model: strengths and unaries, (label, place), are exponentials; x holds labels by place."""
     k, L = unary.shape
     last = lag.max()

@@ -1,9 +1,9 @@
-"""Kernels whose states are an array (variables, chains), and the lists of steps that they go through."""
+"""Kernels whose states are an array of shape (variables, chains), and the lists of steps that they run."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,64 +14,59 @@ from numpy.typing import NDArray
 from dobrushin._kernels import labels, waves
 from dobrushin._kernels.generator import CHOICE
 from dobrushin._models.near import Region
-from dobrushin._sampling.kernel import Kernel, Runner, Work, streams_of
-from dobrushin._scan import Cycle, Draw, Scan
+from dobrushin._sampling.kernel import Kernel, Work, streams_of
+from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import frozen, is_increasing, prefix_sums, row_entries
 
-# Steps that are put in order of their levels together.
+# Consecutive steps that are sorted by level together (theory page, "Windows").
 WINDOW_STEPS = 2048
 # With fewer chains, kernels that can run chains side by side run them one after the other (benchmarks/kernels.py).
 FEW_CHAINS = 8
 
 # Waves and diagonals (theory page, "Waves"), all measured by benchmarks/kernels.py.
-# Arranging a cycle for waves costs about as much as this number of sweeps; putting a grid into diagonals as the other.
+# Sweeps that take as long as arranging a cycle for waves, and as arranging a grid by diagonals.
 WAVE_SWEEPS, DIAGONAL_SWEEPS = 24, 3
 # Steps of a wave, and rows and columns of a grid, below which the overhead of waves and diagonals is too large.
 MIN_WAVE_STEPS, MIN_SIDE = 16, 256
-# Neighbours of a variable above which waves are not made: each number of neighbours has a bucket of its own.
+# Largest number of neighbours for which waves are made: variables are sorted into one bucket per number of neighbours.
 MAX_WAVE_NEIGHBORS = 64
-# Sweeps of cycles with fewer steps are fast enough by tables of thresholds.
+# Cycles of fewer steps run faster by tables of thresholds.
 LONG_CYCLE_STEPS = 10_000
-# Orders that a kernel keeps for cycles; a scan hardly has more long ones.
+# Arranged cycles that a kernel keeps; scans seldom have more long cycles.
 MAX_ORDERS = 8
 
 
 class StepList(NamedTuple):
-    """A list of steps that is gone through `repeats` times; see `_kernels.spins`."""
+    """Steps that run `repeats` times, as the loops of `_kernels.spins` take them."""
 
-    order: NDArray[np.int32]  # own numbers
-    number: NDArray[np.int32]
+    order: NDArray[np.int32]  # variable of each step, by own number
+    number: NDArray[np.int32]  # number of each step in the scan, counted from `base`
     repeats: int
-    base: int  # number of the first step
-    period: int
+    base: int
+    period: int  # added to `base` after each repetition
 
 
 class ArrayKernel(Kernel):
-    """Chains side by side, each with a stream of its own."""
+    """Kernel of chains side by side, each with its own random stream."""
 
     lanes: ClassVar[int] = 1
     batch: ClassVar[int] = 64
-    few_chains: ClassVar[float] = 1  # from this number on, chains go through a cycle side by side
+    few_chains: ClassVar[float] = 1  # from this number of chains on, chains run a cycle side by side
     by_levels: ClassVar[bool] = False  # whether one chain is faster if steps that commute stand next to each other
 
     @property
-    def largest(self) -> int:
-        """Most states of a variable."""
-        return 2
+    def sizes(self) -> NDArray[np.int64]:
+        """Number of states of each variable; a single entry if all variables have the same number."""
+        return np.array([2])
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
-        """Number of states of each variable; a single entry if they all have the same."""
-        return np.array([self.largest])
+    def largest(self) -> int:
+        """Largest number of states of a variable."""
+        return int(self.sizes.max())
 
     @property
     def dtype(self) -> Any:
         return np.int8 if self.largest <= 127 else np.int32
-
-    def twin(self) -> Runner:
-        from dobrushin._sampling.cuda.device_chains import DeviceLabels
-
-        return DeviceLabels(self)
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
         x = np.zeros((self.region.size + 1, len(chains)), dtype=self.dtype)
@@ -84,41 +79,39 @@ class ArrayKernel(Kernel):
         return x
 
     def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
-        size = self.region.size  # there may be a row more than that
+        size = self.region.size  # states may have one row more
         return x[:size, :chains].copy() if len(rows) == size and is_increasing(rows) else x[rows, :chains]
 
     def count(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
         labels.count_labels(x, rows, counts)
 
     def run(self, x: NDArray[Any], work: Work) -> None:
-        keys = work.keys(1)
-        if len(work.chains) >= self.few_chains and not work.segment.is_random:
-            for steps in self.steps_of_cycle(work):
+        keys, is_random = work.keys(1), work.segment.is_random
+        lists = [] if is_random else self.steps_of_cycle(work)
+        if len(work.chains) >= self.few_chains and not is_random:
+            for steps in lists:
                 self.advance(x, work, steps, keys)
             return
-        for c, lists in enumerate(self.steps_of_chains(work, keys)):
+        choices = work.choices() if is_random else None
+        for c in range(keys.shape[1]):
             state, own_keys = x[:, c : c + 1].copy(), np.ascontiguousarray(keys[:, c : c + 1])
-            for steps in lists:
+            for steps in lists if choices is None else self.drawn_steps(work, choices, own_keys):
                 self.advance(state, work, steps, own_keys)
             x[:, c : c + 1] = state
 
     @abstractmethod
     def advance(self, x: NDArray[Any], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
-        """Take the states of chains with these keys through a list of steps: one chain, or at least `few_chains`."""
+        """Take chains whose streams have these keys through a list of steps: one chain, or at least `few_chains`."""
 
-    def steps_of_chains(self, work: Work, keys: NDArray[np.uint64]) -> Iterator[list[StepList]]:
-        """Yield the steps of each chain; a fixed order is the same for all of them."""
-        if not work.segment.is_random:
-            yield from [self.steps_of_cycle(work)] * keys.shape[1]
-            return
-        choices, numbers = choices_of(work.segment), _numbers(work.steps)
+    def drawn_steps(self, work: Work, choices: tuple[Any, ...], keys: NDArray[np.uint64]) -> list[StepList]:
+        """Draw the steps of one chain, whose stream has these keys."""
         positions = np.empty(work.steps, dtype=np.int64)
-        for key, gamma in keys.T:
-            labels.draw_order(work.step, work.steps, *choices, key, gamma, CHOICE, positions)
-            yield [StepList(frozen(self.region.numbering.own(positions).astype(np.int32)), numbers, 1, work.step, 0)]
+        labels.draw_order(work.step, work.steps, *choices, *keys[:, 0], CHOICE, positions)
+        order = frozen(self.region.numbering.own(positions).astype(np.int32))
+        return [StepList(order, _numbers(work.steps), 1, work.step, 0)]
 
     def steps_of_cycle(self, work: Work) -> list[StepList]:
-        """Return the steps as the rest of a cycle, whole cycles, and the beginning of another."""
+        """Return the steps as the rest of a cycle, whole cycles, and the beginning of another cycle."""
         cycle, left, step = work.cycle, work.steps, work.step
         place, lists = (cycle.first + work.lo) % cycle.period, []
         if place or left < cycle.period:
@@ -128,18 +121,18 @@ class ArrayKernel(Kernel):
         repeats, tail = divmod(left, cycle.period)
         if repeats:
             order = self.own_order(cycle)
-            number = self._by_levels(order) if self.by_levels else _numbers(len(order))
+            number = self._sorted_by_levels(order) if self.by_levels else _numbers(len(order))
             lists.append(StepList(frozen(order[number]), number, repeats, step, cycle.period))
         if tail:
             lists.append(StepList(self.own_order(cycle, 0, tail), _numbers(tail), 1, step + repeats * cycle.period, 0))
         return lists
 
     def own_order(self, cycle: Cycle, first: int = 0, last: int | None = None) -> NDArray[np.int32]:
-        """Return the variables of a part of a cycle by own number."""
+        """Return the variables of places `first` to `last` of a cycle, by own number."""
         return frozen(self.region.numbering.own(cycle.array()[first:last]).astype(np.int32))
 
-    def _by_levels(self, order: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the steps of a cycle sorted by level within windows, which keep the memory that they touch small."""
+    def _sorted_by_levels(self, order: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the steps of a cycle sorted by level within windows, which touch only a little memory each."""
         level = waves.levels(order, self.region.start, self.region.neighbor, self.region.size)
         windows = np.full((-(-len(order) // WINDOW_STEPS), WINDOW_STEPS), len(order))
         windows.ravel()[: len(order)] = level
@@ -151,24 +144,17 @@ def _numbers(steps: int) -> NDArray[np.int32]:
     return frozen(np.arange(steps, dtype=np.int32))
 
 
-def choices_of(segment: Draw) -> tuple[int, NDArray[np.uint64], int]:
-    """Return what `draw_order` needs to choose variables."""
-    if segment.probabilities is None and segment.n < 2**32:
-        return segment.n, np.empty(0, dtype=np.uint64), 0
-    return segment.n, *labels.partial_sums(frozen(segment.vector()))
-
-
 # -- many sweeps of one cycle at once, in waves of steps that commute ---------------------------
 
 
 def repeats_long_cycles(scan: Scan) -> bool:
-    """Return whether most of the steps repeat a long cycle, which can be run in waves."""
+    """Return whether most steps of a scan repeat a long cycle, which can run in waves."""
     steps = [s.steps for s in scan._segments if s.steps >= WAVE_SWEEPS * s.period > LONG_CYCLE_STEPS]
     return 2 * sum(steps) > len(scan)
 
 
 class WaveOrder(NamedTuple):
-    """A cycle in the order of its waves; see `_kernels.waves`."""
+    """A cycle in the order of its waves; the loops of `_kernels.waves` take all fields from `degrees` on."""
 
     place: NDArray[np.int64]  # of each variable
     variables: NDArray[np.int32]  # at each place that is updated
@@ -180,24 +166,20 @@ class WaveOrder(NamedTuple):
     first: NDArray[np.int64]
     entry: NDArray[np.int64]
 
-    def arguments(self, own: NDArray[np.float64]) -> tuple[Any, ...]:
-        """Return what the loops over waves take: the degrees, what belongs to each place, and the stretches."""
-        return self.degrees, self.slot, self.weight, own, self.number, self.lag, self.first, self.entry
-
 
 class WaveKernel(ArrayKernel):
-    """Kernels that can run many sweeps of a cycle in waves."""
+    """Kernel that can run many sweeps of a cycle in waves."""
 
     few_chains: ClassVar[float] = FEW_CHAINS
-    weights: NDArray[np.float64]  # what belongs to each neighbour
-    orders: dict[tuple[str, Cycle | None], Any]  # what was made for cycles, by kind; without a cycle: for sweeps
+    weights: NDArray[np.float64]  # one entry for each neighbour of each variable
+    orders: dict[tuple[str, Cycle | None], Any]  # arranged cycles by kind; None stands for a sweep of the region
 
     def __getstate__(self) -> dict[str, Any]:
-        # Copies of the scan in another process have segments of their own: what is kept is found by their identity.
+        # Cycles are looked up by identity, and a copy of the scan in another process has other segments.
         return {**self.__dict__, "orders": {}}
 
     def order_of(self, kind: str, cycle: Cycle, is_worth: bool, make: Callable[[], Any]) -> Any:
-        """Return the order of this kind that was made for a cycle; None if there is none and it is not worth making."""
+        """Return the arrangement of this kind for a cycle; None if there is none and making one does not pay."""
         key = (kind, None if self.is_sweep(cycle) else cycle)
         made = self.orders.get(key)
         if key not in self.orders and is_worth:
@@ -207,12 +189,14 @@ class WaveKernel(ArrayKernel):
             self.orders[key] = made
         return made
 
-    @abstractmethod
-    def sweep(self, wave: WaveOrder, sweeps: int, step: int, keys: NDArray[np.uint64], stored: NDArray[Any]) -> None:
-        """Run whole cycles on the states of a chain that are stored by place."""
+    def run_in_waves(
+        self, loop: Callable[..., None], own: NDArray[np.float64], work: Work, steps: StepList,
+        keys: NDArray[np.uint64], state: NDArray[Any],
+    ) -> bool:  # fmt: skip
+        """Run whole cycles of a chain in waves by a loop, which takes the rows `own` of the variables by place.
 
-    def run_in_waves(self, work: Work, steps: StepList, keys: NDArray[np.uint64], state: NDArray[Any]) -> bool:
-        """Run whole cycles of a chain with many steps at a time; False, with nothing done, where that does not help."""
+        Return False, with nothing done, where waves do not help.
+        """
         if not steps.period:
             return False
         is_worth, cycle = steps.repeats >= WAVE_SWEEPS, work.cycle
@@ -221,12 +205,12 @@ class WaveKernel(ArrayKernel):
             return False
         stored = np.empty_like(state)
         stored[wave.place] = state
-        self.sweep(wave, steps.repeats, steps.base, keys, stored)
+        loop(steps.repeats, steps.base, frozen(own[wave.variables].T), *wave[2:], *keys[:, 0], stored)
         state[:] = stored[wave.place]
         return True
 
     def arrange(self, cycle: Cycle) -> WaveOrder | None:
-        """Return the order of the waves; None if some variable comes twice, or too few steps commute."""
+        """Return a cycle in the order of its waves; None if a variable occurs twice, or too few steps commute."""
         region, order = self.region, self.own_order(cycle)
         L, D, degree = len(order), region.degree + 1, np.diff(region.start)
         level = waves.levels(order, region.start, region.neighbor, region.size)
@@ -246,7 +230,7 @@ class WaveKernel(ArrayKernel):
         first = prefix_sums(np.bincount(bucket, minlength=P * D))
         sizes = np.diff(first)
         entry = prefix_sums(sizes * (np.arange(P * D) % D))[:-1]
-        # The neighbours of a bucket stand one row for each of them.
+        # The first neighbours of all variables of a bucket stand side by side, then their second neighbours, ...
         start, entries = row_entries(region.start[variables], degree[variables])
         at = np.arange(start[-1]) - np.repeat(start[:-1], np.diff(start))
         at *= np.repeat(sizes[bucket], degree[variables])
@@ -258,7 +242,7 @@ class WaveKernel(ArrayKernel):
 
 @dataclass(frozen=True)
 class Diagonals:
-    """An Ising model on a grid, by diagonals."""
+    """Couplings and fields of an Ising model on a grid, in the order of diagonals."""
 
     rows: int
     columns: int
@@ -267,7 +251,7 @@ class Diagonals:
     fields: NDArray[np.float64]
 
     def sweep(self, steps: StepList, keys: NDArray[np.uint64], states: NDArray[np.int8]) -> None:
-        """Take the states 0 and 1 of a chain through whole sweeps."""
+        """Run whole sweeps of a chain with states 0 and 1."""
         x = np.empty(len(self.fields))
         # Row r of diagonal d stands at d * width + r.
         width, shape = min(self.rows, self.columns), (self.rows, self.columns)
@@ -279,7 +263,7 @@ class Diagonals:
 
 
 def find_diagonals(region: Region, theta: NDArray[np.float64], fields: NDArray[np.float64]) -> Diagonals | None:
-    """Return the diagonals of a large grid whose variables are numbered row by row; None for anything else."""
+    """Return the diagonals of a large grid whose variables are numbered row by row; None for other models."""
     n, first_row = region.size, region.neighbor[: region.start[1]]
     if len(first_row) != 2 or len(region.updated) < n:
         return None

@@ -16,37 +16,40 @@ from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import ArrayKernel, StepList, repeats_long_cycles
-from dobrushin._sampling.kernel import Batches, Kernel, Runner, Work, streams_of
+from dobrushin._sampling.cuda.device_chains import DeviceBits, DeviceLabels
+from dobrushin._sampling.kernel import Kernel, Work, narrowed, streams_of
 from dobrushin._sampling.labels import pack_region
 from dobrushin._sampling.spins import LocalFieldKernel
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import UNIT, frozen, prefix_sums
 from dobrushin._shared.compile import code_for
 
-# Neighbours that a table of all configurations is made for.
+# Largest number of neighbours for a table of all their configurations.
 MAX_NEIGHBORS = 6
-# Chains from which on 64 are drawn at a time. All limits here are measured by benchmarks/kernels.py.
+# From this number of chains on, words of 64 chains are faster. All limits here are measured by benchmarks/kernels.py.
 FEW_CHAINS = 16
-# Tables of more thresholds (32 MB) are worth it from this number of chains on, and so are counts of neighbours.
+# Larger tables of thresholds (32 MB), and counts of neighbours, pay from this number of chains on.
 MAX_BITS_CELLS, MANY_CHAINS = 2**22, 256
-# Thresholds of a table for one chain at most (4 MB); and draws that making one of them costs.
+# Largest table of thresholds for single chains (4 MB), and draws that take as long as making one threshold.
 MAX_TABLE_CELLS, DRAWS_PER_CELL = 2**19, 4
-# Bits of a configuration of counts: one group of up to 15 neighbours, two of up to 3, and so on.
+# Bits of a configuration of counts: one group of up to 15 neighbours, two groups of up to 3, and so on.
 COUNT_BITS = 4
-# Variables that are looked at first: couplings without any pattern show at once.
+# Variables that `CountsKernel.fits` examines first: couplings without any pattern are found at once.
 FEW_VARIABLES = 64
 
 
 @dataclass(frozen=True)
 class WordKernel(Kernel):
-    """64 chains in one word of 64 bits."""
+    """Kernel of binary variables with 64 chains in each word of 64 bits."""
 
     region: Region
     threshold: NDArray[np.uint64]  # (variables, 16 or 64): 2^64 P(1), by configuration
-    certain: NDArray[np.bool_]
+    certain: NDArray[np.bool_]  # whether P(1) is exactly 1
     error: NDArray[np.float64]
     lanes: ClassVar[int] = 64
     batch: ClassVar[int] = 4096
+    batches_per_core: ClassVar[int] = 1  # a step of few words takes almost as long as a step of many
+    twin: ClassVar[Any] = DeviceBits
 
     @property
     def costs(self) -> NDArray[np.float64]:
@@ -56,21 +59,9 @@ class WordKernel(Kernel):
     def step(self) -> float:
         return 1e-6 if self.threshold.shape[1] > 16 else 2e-7
 
-    def batches(self, numbers: range, cores: int) -> Batches:
-        # A step of few numbers of 64 bits takes almost as long as one of many: one batch for each core.
-        size = self.batch
-        while size > self.lanes and len(numbers) < cores * size:
-            size //= 2
-        return Batches(numbers, size)
-
     @property
     def dtype(self) -> Any:
         return np.int8
-
-    def twin(self) -> Runner:
-        from dobrushin._sampling.cuda.device_chains import DeviceBits
-
-        return DeviceBits(self)
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.uint64]:
         keys = streams_of(master, chains, 64)
@@ -94,12 +85,11 @@ class WordKernel(Kernel):
 
 @dataclass(frozen=True)
 class BitsKernel(WordKernel):
-    """64 chains in one number of 64 bits, for binary variables with at most 6 neighbours."""
+    """Kernel of binary variables with at most 6 neighbours, by a threshold for each of their configurations."""
 
     neighbor: NDArray[np.int64]  # (variables, 4 or 6); a dummy, always 0, fills the row
     name: ClassVar[str] = "bits"
     rate: ClassVar[float] = 3e9
-    has_twin: ClassVar[bool] = True
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
@@ -126,13 +116,13 @@ class BitsKernel(WordKernel):
         order, place = work.order_in(self.region)
         tables = (self.neighbor, self.threshold, self.certain)
         keys = work.keys(64)
-        # About 16 planes of random bits for each step, in which thresholds and words are gone through.
+        # A step reads about 16 planes of random bits, and all thresholds and words for each plane.
         operations = 16 * work.steps * (2 * self.threshold.shape[1] * (1 + keys.shape[1]))
         code_for(bits.update_bits, operations)(order, place, work.steps, work.step, *tables, keys, x)
 
 
 def thresholds_of(probability: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Return thresholds, and which probabilities are exactly 1."""
+    """Return the thresholds of `update_bits`, and which probabilities are exactly 1."""
     certain = probability == 1
     threshold = bit_thresholds(probability)
     threshold[certain] = np.uint64(2**64 - 1)
@@ -140,7 +130,7 @@ def thresholds_of(probability: NDArray[np.float64]) -> tuple[NDArray[np.uint64],
 
 
 def bit_thresholds(probability: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Return 2^64 times each probability, or the largest whole number below that fits."""
+    """Return 2^64 times each probability, at most the largest float below 2^64."""
     return np.minimum(np.rint(probability * 2.0**64), np.nextafter(2.0**64, 0)).astype(np.uint64)
 
 
@@ -149,13 +139,13 @@ def bit_thresholds(probability: NDArray[np.float64]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class TableKernel(ArrayKernel):
-    """Chains of binary variables with at most 6 neighbours one after the other, by tables of thresholds."""
+    """Kernel of binary variables with at most 6 neighbours, one chain after the other, by tables of thresholds."""
 
     region: Region
     neighbor: NDArray[np.int64]
     threshold: NDArray[np.uint64]  # 2^63 P(1)
     error: NDArray[np.float64]
-    has_twin: ClassVar[bool] = True
+    twin: ClassVar[Any] = DeviceLabels
     is_one_launch: ClassVar[bool] = False  # random scans and few chains are no launches of many runs
     few_chains: ClassVar[float] = np.inf
     by_levels: ClassVar[bool] = True
@@ -170,7 +160,7 @@ class TableKernel(ArrayKernel):
     def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
         cells = table_cells(region)
         pays = len(scan) * chains > DRAWS_PER_CELL * cells and cells < MAX_TABLE_CELLS
-        # Only local fields are faster than tables.
+        # Only the kernel by local fields is faster than tables.
         return (pays and not repeats_long_cycles(scan)) or not LocalFieldKernel.fits(form, scan, region)
 
     @classmethod
@@ -180,7 +170,7 @@ class TableKernel(ArrayKernel):
         return cls(region, neighbor, frozen(threshold), np.minimum(error + 2.0**-52, 1.0))
 
     def device_tables(self) -> tuple[Any, ...]:
-        return self.neighbor.astype(np.int32), self.threshold, np.int32(self.neighbor.shape[1])
+        return *narrowed(self.neighbor), self.threshold, np.int32(self.neighbor.shape[1])
 
     def advance(self, x: NDArray[np.int8], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
         shared = (self.neighbor.ravel(), self.threshold.ravel(), self.neighbor.shape[1] > 4)
@@ -191,26 +181,25 @@ class TableKernel(ArrayKernel):
 
 
 class EqualNeighbors(NamedTuple):
-    """Groups of neighbours by variable and absolute value of their coupling; those with coupling 0 are left out."""
+    """Groups of neighbours whose couplings to a variable have the same absolute value, without couplings of 0."""
 
-    entry: NDArray[np.int64]  # entries of the rows, in the order of the groups
-    group: NDArray[np.int64]  # of each of these entries
-    row: NDArray[np.int64]  # of each group: its variable, absolute coupling, neighbours, bits of their count
-    size: NDArray[np.float64]
-    neighbors: NDArray[np.int64]
-    width: NDArray[np.int64]
-    first: NDArray[np.int64]  # and its first bit in the configuration of its variable
+    entry: NDArray[np.int64]  # entries of the rows of the region, in the order of the groups
+    group: NDArray[np.int64]  # group of each of these entries
+    row: NDArray[np.int64]  # for each group: variable,
+    size: NDArray[np.float64]  # absolute coupling,
+    neighbors: NDArray[np.int64]  # number of neighbours,
+    width: NDArray[np.int64]  # number of bits of their count,
+    first: NDArray[np.int64]  # first of these bits in the configuration of the variable
 
 
 @dataclass(frozen=True)
 class CountsKernel(WordKernel):
-    """64 chains in one number of 64 bits, for spins with few groups of neighbours of equal coupling, up to the sign."""
+    """Kernel of spins whose neighbours form few groups of equal absolute coupling, by counts of each group."""
 
-    triple_start: NDArray[np.int64]  # where the triples of neighbours of each variable begin
+    triple_start: NDArray[np.int64]  # first triple of neighbours of each variable
     neighbor: NDArray[np.int64]  # (triples, 3)
-    flip: NDArray[np.uint64]  # (triples, 3): ones where the coupling is negative
-    first: NDArray[np.int64]  # of each triple: the first bit of the count that it belongs to
-    has_twin: ClassVar[bool] = True
+    flip: NDArray[np.uint64]  # (triples, 3): all ones where the coupling is negative
+    first: NDArray[np.int64]  # first bit of the count that each triple adds to
     name: ClassVar[str] = "counts"
     rate: ClassVar[float] = 2.5e9
 
@@ -232,7 +221,7 @@ class CountsKernel(WordKernel):
         groups = _groups(theta, region, region.updated)
         configurations = np.arange(2**COUNT_BITS)
         local = np.repeat(field[:, None], len(configurations), axis=1)
-        for k in range(COUNT_BITS):  # the groups that begin at this bit: at most one of each variable
+        for k in range(COUNT_BITS):  # groups whose counts begin at bit k: at most one group of each variable
             here = groups.first == k
             count = (configurations >> k) & ((1 << groups.width[here]) - 1)[:, None]
             local[groups.row[here]] += groups.size[here, None] * (2 * count - groups.neighbors[here, None])
@@ -254,7 +243,7 @@ class CountsKernel(WordKernel):
 
 
 def _groups(theta: NDArray[np.float64], region: Region, updated: NDArray[np.int64]) -> EqualNeighbors:
-    """Return the groups of some variables."""
+    """Group the neighbours of each variable of `updated` by absolute coupling."""
     lengths = region.start[updated + 1] - region.start[updated]
     entry = np.repeat(region.start[updated] - prefix_sums(lengths)[:-1], lengths) + np.arange(lengths.sum())
     row, size = np.repeat(updated, lengths), np.abs(theta[entry])
@@ -283,7 +272,7 @@ def _are_few(groups: EqualNeighbors) -> bool:
 def _triples(
     theta: NDArray[np.float64], region: Region, groups: EqualNeighbors
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
-    """Return neighbours by threes of one group: their start by variable, rows, signs, and first bits of the count."""
+    """Split each group into triples of neighbours: the last four fields of `CountsKernel`."""
     per_group = -(-groups.neighbors // 3)
     triple_start = prefix_sums(per_group)
     within = np.arange(len(groups.entry)) - prefix_sums(groups.neighbors)[:-1][groups.group]
@@ -302,11 +291,11 @@ def _triples(
 
 
 class Conditionals(NamedTuple):
-    """Neighbours (rows are filled up with a dummy), P(1) for each of their configurations, and its error."""
+    """Conditional probabilities of the binary variables of a region."""
 
-    neighbor: NDArray[np.int64]
-    probability: NDArray[np.float64]
-    error: NDArray[np.float64]
+    neighbor: NDArray[np.int64]  # (variables, 4 or 6), filled up with a dummy
+    probability: NDArray[np.float64]  # of state 1, for each configuration of the neighbours
+    error: NDArray[np.float64]  # bound on the error of a variable's probabilities
 
 
 def fits_table(form: Form, region: Region) -> bool:
@@ -317,7 +306,7 @@ def fits_table(form: Form, region: Region) -> bool:
 
 
 def table_cells(region: Region) -> int:
-    """Return the number of thresholds of a table for the updated variables."""
+    """Return the number of entries of a table of thresholds for the updated variables."""
     return len(region.updated) * 2 ** max(4, region.degree)
 
 
@@ -350,7 +339,7 @@ _CONDITIONALS: dict[type[Form], Callable[[Any, Region, int], tuple[NDArray[np.fl
 
 
 def tabulate(form: Form, region: Region) -> Conditionals:
-    """Return the table of a region that fits."""
+    """Tabulate the conditional probabilities of a region, where `fits_table` holds."""
     width = 4 if region.degree <= 4 else 6
     neighbor = np.full((region.size, width), region.size, dtype=np.int64)
     neighbor[region.row, region.slot] = region.neighbor

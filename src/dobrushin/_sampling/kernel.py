@@ -1,7 +1,7 @@
 """The protocol of kernels, their list, and the choice of one for a model and a scan.
 
-A kernel updates the variables of a scan. It holds only arrays, so it can be sent to other processes, and it bounds the
-error of its draws.
+A kernel updates the variables of a scan. A kernel holds only arrays, so it can be sent to other processes, and bounds
+the error of its draws.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._kernels.generator import streams
+from dobrushin._kernels.labels import partial_sums
 from dobrushin._models import Model
 from dobrushin._models.forms import Form
 from dobrushin._models.memory import Slot
@@ -32,7 +33,7 @@ CACHE_BYTES = 2**22
 
 @dataclass(frozen=True)
 class Work:
-    """Steps lo to hi of a segment, for some chains; the first one is number `step` of the scan."""
+    """Steps `lo` to `hi` of a segment, for a range of chains; step `lo` has the number `step` in the scan."""
 
     master: NDArray[np.uint64]
     chains: range
@@ -50,21 +51,33 @@ class Work:
     def cycle(self) -> Cycle:
         """The segment, for kernels that take fixed orders only."""
         if self.segment.is_random:
-            raise TypeError("random steps have no cycle")
+            raise TypeError("This kernel needs a scan of fixed order, and the steps of this scan are random.")
         return self.segment
 
     def keys(self, lanes: int) -> NDArray[np.uint64]:
-        """Return keys and increments of the chains' streams."""
+        """Return keys and increments of the random streams, one stream for every `lanes` chains."""
         return streams_of(self.master, self.chains, lanes)
 
     def order_in(self, region: Region) -> tuple[NDArray[np.int32], int]:
-        """Return the part of the cycle that is used, in own numbers, and the place of the first step."""
+        """Return the part of the cycle that the steps visit, numbered as in the region, and the place of step `lo`."""
         part = self.cycle.cut(self.lo, self.hi).within(region.numbering)
         return frozen(part.array().astype(np.int32)), part.first
 
+    def choices(self) -> tuple[int, NDArray[np.uint64], int]:
+        """Return the arguments with which `draw_order` chooses the variables of random steps."""
+        segment: Any = self.segment
+        if segment.probabilities is None and segment.n < 2**32:
+            return segment.n, np.empty(0, dtype=np.uint64), 0
+        return segment.n, *partial_sums(frozen(segment.vector()))
+
+
+def narrowed(*arrays: NDArray[Any]) -> tuple[NDArray[np.int32], ...]:
+    """Return arrays as 32-bit integers, which loops on the GPU take."""
+    return tuple(array.astype(np.int32) for array in arrays)
+
 
 def streams_of(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray[np.uint64]:
-    """Return keys and increments of the streams of some chains."""
+    """Return keys and increments of the random streams of a range of chains, `lanes` of which share a stream."""
     first, last = chains.start // lanes, (chains.stop - 1) // lanes
     count = last - first + 1
     keys: NDArray[np.uint64] = code_for(streams, 128 * count)(master[0], master[1], first, count)
@@ -73,7 +86,7 @@ def streams_of(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray
 
 @dataclass(frozen=True)
 class Batches:
-    """Ranges of chains that are run together, in order; each is made on demand."""
+    """Consecutive ranges of at most `size` chains; the chains of a range run together."""
 
     numbers: range
     size: int
@@ -91,31 +104,31 @@ class Batches:
 
 @dataclass(frozen=True)
 class FixedStart:
-    """The one state of the whole model in which a runner lets all chains start, and how samples call it."""
+    """The state of the whole model in which a runner starts all chains, with the name that `Samples` shows for it."""
 
     point: NDArray[np.float64]
     words: str
 
 
-# Seconds that a call takes besides its updates; and the cost of starting a variable, in ordinary updates.
+# Seconds of a call besides its updates, and the cost of drawing the start of a variable, in ordinary updates.
 _CALL_SECONDS, _START_UPDATES = 0.005, 0.25
 
 
 class Runner(ABC):
     """Object that takes the states of chains through steps: `start`, `run`, and `read` or `count`.
 
-    It runs states or sets of states, on the host or on a device. Batches and checkpoints treat all runners alike.
+    A runner holds states or sets of states, on the host or on a GPU. Batches and checkpoints treat all runners alike.
     """
 
     name: ClassVar[str]
-    rate: ClassVar[float]  # updates per second and core of an ordinary machine, to tell how long a run will take
+    rate: ClassVar[float]  # updates per second and core of an ordinary machine, to estimate the time of a run
     lanes: ClassVar[int]  # chains that share a stream
-    batch: ClassVar[int]  # chains that are run together at most
-    workers: ClassVar[int | None] = None  # threads to run batches in, if not one per core
-    has_twin: ClassVar[bool] = False  # whether there is a runner on the GPU that makes the same draws
-    is_one_launch: ClassVar[bool] = (
-        True  # whether steps of a cycle are one launch there: then those of many runs can be
-    )
+    batch: ClassVar[int]  # largest number of chains that run together
+    min_batch: ClassVar[int] = 1  # batches are not made smaller than this to give work to all cores
+    batches_per_core: ClassVar[int] = 2
+    workers: ClassVar[int | None] = None  # threads that run batches; None: one per core
+    twin: ClassVar[Any] = None  # class of the runner on the GPU with the same draws: twin(self)
+    is_one_launch: ClassVar[bool] = True  # whether the twin runs a cycle in one launch, which many runs can share
     measure: ClassVar[str] = "total variation"  # the distance in which `error` is
     counts_states: ClassVar[bool] = True  # whether states are digits, which can be counted
     fixed_start: FixedStart | None = None  # None where chains start uniformly or as the caller says
@@ -123,7 +136,7 @@ class Runner(ABC):
     error: NDArray[np.float64]  # bound on the error of one update, by own number
 
     def errors_in(self, scan: Scan) -> NDArray[np.float64]:
-        """Bound the error of an update of each updated variable, with that of a random choice of variables."""
+        """Bound the error of an update of each updated variable, with the error of choosing variables at random."""
         updated = self.region.updated
         return np.minimum(self.error[updated] + choice_error(scan, self.region.positions[updated]), 1.0)
 
@@ -149,15 +162,15 @@ class Runner(ABC):
         return not segment.is_random and segment.is_systematic and segment.steps >= segment.period == size
 
     def cost_of(self, scan: Scan) -> float:
-        """Return the average time of a step of a scan relative to `rate`, with the cost of starting a chain."""
+        """Return the average time of a step of a scan relative to `rate`, with the time of starting a chain."""
         size = self.region.size
-        if len(scan._segments) == 1 and self.is_sweep(scan._segments[0]):  # a part of a sweep hardly matters
+        if len(scan._segments) == 1 and self.is_sweep(scan._segments[0]):  # an incomplete last sweep hardly matters
             return self.cost + _START_UPDATES * size / len(scan)
         visits = scan._within(self.region.numbering).counts(size)
         return (float(self.costs @ visits) + _START_UPDATES * size) / max(1, len(scan))
 
     def seconds(self, updates: float, scan: Scan | None = None) -> float:
-        """Estimate the time of some updates on all cores: those of a scan, or of all updated variables alike."""
+        """Estimate the seconds of some updates on all cores: steps of a scan, or of all updated variables alike."""
         if scan is None:
             return _CALL_SECONDS + self.cost * updates / (self.rate * cores())
         # Few chains are spread over all cores, in batches of one stream.
@@ -167,16 +180,12 @@ class Runner(ABC):
         return _CALL_SECONDS + (self.cost_of(scan) * updates / self.rate + besides) / cores()
 
     def steps_in(self, seconds: float, scan: Scan, chains: int) -> int:
-        """Estimate how many steps of a scan some chains make together in a time, in seconds, on one core."""
+        """Estimate how many steps of a scan a batch of chains makes in a number of seconds on one core."""
         return max(1, int(seconds / (self.step + chains * self.cost_of(scan) / self.rate)))
 
-    def twin(self) -> Runner:
-        """Return the runner on the GPU that makes the same draws."""
-        raise NotImplementedError(f"{self.name} has no twin")
-
     def device_tables(self) -> tuple[Any, ...]:
-        """Return what the loop on the GPU takes between the steps and the states: arrays and numbers of its types."""
-        raise NotImplementedError(f"{self.name} has no twin")
+        """Return the arguments of the loop on the GPU between the steps and the states, in the types of that loop."""
+        raise NotImplementedError(f"the kernel {self.name!r} has no loop on the GPU")
 
     @property
     def device_loop(self) -> str:
@@ -184,13 +193,13 @@ class Runner(ABC):
         return f"update_{self.name}"
 
     def look(self, chains: int) -> int | None:
-        """Return the steps of some chains between looks at whether to stop; None for the usual number."""
+        """Return the number of steps between two checks of whether to stop; None for the usual number."""
         return None
 
     def batches(self, numbers: range, cores: int) -> Batches:
         """Return batches of chains: whole streams, and enough batches for all cores."""
         size = self.batch
-        while size > self.lanes and len(numbers) < 2 * cores * size:
+        while size > max(self.lanes, self.min_batch) and len(numbers) < self.batches_per_core * cores * size:
             size //= 2
         return Batches(numbers, size)
 
@@ -216,15 +225,15 @@ class Runner(ABC):
         """Return digits 0..k-1 of some variables, of shape (rows, chains)."""
 
     def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        """Add to counts[row, state] the chains in that state."""
+        """Add to counts[row, state] the number of chains in which the variable of the row is in the state."""
         cells = self.read(x, rows, chains).astype(np.int64) + counts.shape[1] * np.arange(len(rows))[:, None]
         counts += np.bincount(cells.ravel(), minlength=counts.size).reshape(counts.shape)
 
 
 class Kernel(Runner):
-    """Updates of single states by a model: the runs that they fit, when they are worth it, and how they are made."""
+    """Runner of states, made from a form of a model: `fits` and `is_worth` say when to use the kernel."""
 
-    is_kept: ClassVar[bool] = False  # whether a model keeps it for later calls
+    is_kept: ClassVar[bool] = False  # whether a model keeps the kernel for later calls
 
     @classmethod
     @abstractmethod
@@ -233,16 +242,16 @@ class Kernel(Runner):
 
     @classmethod
     def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
-        """Return whether `sample` takes the kernel by itself, if it fits and no earlier one in the list is worth it."""
+        """Return whether `sample` prefers the kernel to later ones in the list, where both fit."""
         return True
 
     @classmethod
     @abstractmethod
     def make(cls, form: Form, region: Region) -> Kernel:
-        """Return the kernel with its arrays, for a region of a form that it fits."""
+        """Return the kernel with its arrays, for a region of a form."""
 
 
-# Kernels in the order in which they are asked whether they are worth it.
+# Kernels by name, in the order in which they are asked whether they are worth it.
 KERNELS: dict[str, type[Kernel]] = {}
 
 
@@ -252,12 +261,12 @@ def register(kernel: type[Kernel]) -> type[Kernel]:
     return kernel
 
 
-# The kernel that was last made for all variables of a form, by its class.
+# The kernel that was last made for all variables of a form, by class.
 WHOLE_KERNEL: Slot[Kernel] = Slot("kernel")
 
 
 def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None) -> Kernel:
-    """Return the kernel with this name or, without one, the fastest that fits; with its arrays."""
+    """Make the kernel with this name, or without a name the fastest that fits."""
     form, region = model._region(scan._updates(model.n_variables))
     if not form.has_tables:
         raise ArgumentError("model", f"without terms of more than {TABLE_ORDER} variables", model)
@@ -279,7 +288,7 @@ def fitting_kernels(form: Form, region: Region, scan: Scan) -> list[type[Kernel]
 
 
 def update_error(n: int, scan: Scan, runner: Runner) -> NDArray[np.float64]:
-    """Bound the error of an update of each variable of a model of `n`; 0 for variables that are not updated."""
+    """Bound the error of an update of each of the `n` variables of a model; 0 for variables that are not updated."""
     region = runner.region
     if len(region.updated) == n and not scan.is_random:
         return runner.error
@@ -289,10 +298,10 @@ def update_error(n: int, scan: Scan, runner: Runner) -> NDArray[np.float64]:
 
 
 def choice_error(scan: Scan, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Bound the error of an update that comes from rounding the choices of a random scan.
+    """Bound the error of an update that comes from rounding the probabilities of a random scan.
 
-    A variable is chosen with a probability that is off by at most 2^-62. The certificate weighs the error of an update
-    with the probability q of its variable, so the error has to be 2^-62 / q.
+    Rounding changes the probability q of choosing a variable by at most 2^-62. The certificate weighs the error of an
+    update with q, so the error of the update is at most 2^-62 / q.
     """
     error = np.zeros(len(positions))
     for segment in scan._segments:

@@ -16,25 +16,26 @@ from dobrushin._models.forms import Form
 from dobrushin._models.memory import Slot
 from dobrushin._models.near import Numbering, Region
 from dobrushin._models.potts import LabelPairs
-from dobrushin._sampling.array_kernel import FEW_CHAINS, ArrayKernel, StepList, WaveKernel, WaveOrder
-from dobrushin._sampling.kernel import CACHE_BYTES, Batches, Work
+from dobrushin._sampling.array_kernel import FEW_CHAINS, ArrayKernel, StepList, WaveKernel
+from dobrushin._sampling.cuda.device_chains import DeviceLabels
+from dobrushin._sampling.kernel import CACHE_BYTES, Work, narrowed
 from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import UNIT, distinct, frozen, prefix_sums, row_entries
 
-# Log-weights of a variable that differ by more could overflow as exponentials, or underflow in products.
+# Log-weights of a variable that differ by more could overflow in exponentials, or underflow in products.
 SAFE_EXPONENT = 500.0
 # All measured by benchmarks/tables.py.
-# Numbers in the table of all joint states of the neighbours, and of each group where that would be larger.
+# Entries of the table over all joint states of a variable's neighbours; and of each group of neighbours otherwise.
 MAX_WHOLE_CELLS, MAX_GROUP_CELLS = 2**12, 2**10
-# Numbers in all tables of a kernel: 64 MB. Groups are made smaller to fit, down to single factors.
+# Entries of all tables of a kernel: 64 MB. Groups are made smaller to fit, down to single factors.
 MAX_TABLE_CELLS = 2**23
-# Numbers of a table that cost as much as an update.
+# Table entries whose computation takes as long as an update.
 CELLS_PER_UPDATE = 4
 
 
 @dataclass(frozen=True)
 class PottsKernel(WaveKernel):
-    """Chains of a Potts model side by side, few of them in waves."""
+    """Kernel of Potts models: chains side by side, or few chains on long cycles in waves."""
 
     region: Region
     weights: NDArray[np.float64]  # exponentials of couplings
@@ -44,7 +45,7 @@ class PottsKernel(WaveKernel):
     by_levels: ClassVar[bool] = True
     name: ClassVar[str] = "potts"
     rate: ClassVar[float] = 5e7
-    has_twin: ClassVar[bool] = True
+    twin: ClassVar[Any] = DeviceLabels
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
@@ -66,22 +67,18 @@ class PottsKernel(WaveKernel):
         return (5.0 + 0.9 * k + (0.1 + 0.13 * k) * np.diff(self.region.start)) / 10.0
 
     def device_tables(self) -> tuple[Any, ...]:
-        rows = (self.region.start.astype(np.int32), self.region.neighbor.astype(np.int32))
-        return *rows, self.weights, self.unary
+        return *narrowed(self.region.start, self.region.neighbor), self.weights, self.unary
 
     @property
-    def largest(self) -> int:
-        return self.unary.shape[1]
+    def sizes(self) -> NDArray[np.int64]:
+        return np.array([self.unary.shape[1]])
 
     def advance(self, x: NDArray[Any], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
         shared = (self.region.start, self.region.neighbor, self.weights, self.unary)
         if x.shape[1] > 1:
             labels.potts_lanes(*steps, *shared, keys, x)
-        elif not self.run_in_waves(work, steps, keys, x[:-1, 0]):
+        elif not self.run_in_waves(potts_waves, self.unary, work, steps, keys, x[:-1, 0]):
             labels.potts_chain(*steps, *shared, *keys[:, 0], x[:-1, 0])
-
-    def sweep(self, wave: WaveOrder, sweeps: int, step: int, keys: NDArray[np.uint64], stored: NDArray[Any]) -> None:
-        potts_waves(sweeps, step, *wave.arguments(frozen(self.unary[wave.variables].T)), *keys[:, 0], stored)
 
 
 def _largest_exponent(form: Any, region: Region) -> float:
@@ -100,7 +97,7 @@ def _row_sums(values: NDArray[np.float64], region: Region) -> NDArray[np.float64
 
 
 class LocalFactors(NamedTuple):
-    """The factors of each variable of a region as in `Packed`, but with members by own number; and their tables."""
+    """Factors of each variable of a region, as in `Packed` but with members by own number, and their tables."""
 
     f_start: NDArray[np.int64]
     m_start: NDArray[np.int64]
@@ -137,13 +134,13 @@ def pack_region(form: FactorTables, region: Region) -> Packed:
 class FactorSums(NamedTuple):
     """Sums over the factors of each variable of a region; 0 for variables that are not updated."""
 
-    largest: NDArray[np.float64]  # of the largest absolute values of finite entries
-    range: NDArray[np.float64]  # of the differences between the largest and the least finite entries
-    entries: NDArray[np.float64]  # of the numbers of entries
+    largest: NDArray[np.float64]  # sum of largest absolute values of finite entries
+    range: NDArray[np.float64]  # sum of differences between the largest and the least finite entry
+    entries: NDArray[np.float64]  # sum of numbers of entries
 
 
 def sum_factors(form: FactorTables, region: Region) -> FactorSums:
-    """Return sums over the factors of each variable; every factor is looked at once, and nothing else of the form."""
+    """Sum over the factors of each updated variable; only these factors of the form are read, each factor once."""
     place = region.place[region.updated]
     counts = form.factor_start[place + 1] - form.factor_start[place]
     _, slot = row_entries(form.factor_start[place], counts)
@@ -161,13 +158,11 @@ def sum_factors(form: FactorTables, region: Region) -> FactorSums:
 
 
 class LabelsKernel(ArrayKernel):
-    """Chains of variables with any numbers of states, by tables: those of all chains are looked up side by side."""
+    """Kernel of variables with any numbers of states, by tables of factors or of groups of factors."""
 
-    states: NDArray[np.int64]  # how many each variable has
-
-    @property
-    def largest(self) -> int:
-        return int(self.states.max())
+    states: NDArray[np.int64]  # number of states of each variable
+    twin: ClassVar[Any] = DeviceLabels
+    is_kept: ClassVar[bool] = True
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -176,7 +171,7 @@ class LabelsKernel(ArrayKernel):
 
 @dataclass(frozen=True)
 class FactorsKernel(LabelsKernel):
-    """Chains of any model, by logarithms: few chains, short runs, and potentials that tables cannot hold."""
+    """Kernel of any model, by sums of log-weights: for few chains, short runs, and very large potentials."""
 
     region: Region
     states: NDArray[np.int64]
@@ -184,8 +179,6 @@ class FactorsKernel(LabelsKernel):
     error: NDArray[np.float64]
     name: ClassVar[str] = "factors"
     rate: ClassVar[float] = 1e7
-    has_twin: ClassVar[bool] = True
-    is_kept: ClassVar[bool] = True
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
@@ -198,7 +191,7 @@ class FactorsKernel(LabelsKernel):
 
     @classmethod
     def of(cls, tables: FactorTables, region: Region, packed: Packed) -> FactorsKernel:
-        """Return the kernel of factors that were packed already."""
+        """Make the kernel from factors that are already packed."""
         factors = local_factors(packed, region)
         k = tables.cardinalities[region.place]
         error = UNIT * (8.0 * (factors.counts + 2) * sum_factors(tables, region).largest + 8.0 * (k + 4))
@@ -206,21 +199,20 @@ class FactorsKernel(LabelsKernel):
 
     @property
     def costs(self) -> NDArray[np.float64]:
-        """By the entries of the tables that an update looks at, which take longer when they are far apart."""
+        # An update reads entries of tables, which takes longer when the tables do not fit in the cache.
         cells = self.states * self.factors.counts
         far = self.factors.table.nbytes > CACHE_BYTES
         return (28.0 + 4.0 * self.factors.counts + (4.0 if far else 1.0) * cells) / 52.0
 
     def device_tables(self) -> tuple[Any, ...]:
-        narrow = (part.astype(np.int32) for part in (self.states, *self.factors[:-2]))
-        return *narrow, self.factors.base.astype(np.int64), self.factors.table
+        return *narrowed(self.states, *self.factors[:-2]), self.factors.base.astype(np.int64), self.factors.table
 
     def advance(self, x: NDArray[Any], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
         labels.factor_steps(*steps, self.states, *self.factors, keys, x)
 
 
 class FactorGroups(NamedTuple):
-    """The groups of each variable of a region; see `_kernels.conditional`."""
+    """Groups of factors of each variable of a region, as the loop `conditional_steps` takes them."""
 
     g_start: NDArray[np.int64]
     m_start: NDArray[np.int64]
@@ -232,7 +224,7 @@ class FactorGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class ConditionalKernel(LabelsKernel):
-    """A kernel for all models whose potentials are not too large: conditionals come from tables and their products."""
+    """Kernel of any model without very large potentials, by tables of conditional probabilities or of weights."""
 
     region: Region
     states: NDArray[np.int64]
@@ -241,8 +233,7 @@ class ConditionalKernel(LabelsKernel):
     name: ClassVar[str] = "conditional"
     rate: ClassVar[float] = 3e7
     batch: ClassVar[int] = 256
-    has_twin: ClassVar[bool] = True
-    is_kept: ClassVar[bool] = True
+    min_batch: ClassVar[int] = FEW_CHAINS  # chains side by side look rows up together
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
@@ -250,8 +241,8 @@ class ConditionalKernel(LabelsKernel):
 
     @classmethod
     def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
-        # A number of a table costs as much as some part of a draw. Tables that are too large cost memory, and one chain
-        # is as fast without them where a variable has several.
+        # Making an entry of a table takes part of a draw. Very large tables cost memory, and a single chain is as fast
+        # without tables where a variable has several of them.
         extent = _extent(form, region)
         numbers = min(extent.whole, max(extent.single, MAX_TABLE_CELLS))
         pays = len(scan) * chains * CELLS_PER_UPDATE > numbers
@@ -262,41 +253,36 @@ class ConditionalKernel(LabelsKernel):
         tables = form.tables()
         packed = pack_region(tables, region)
         plain = FactorsKernel.of(tables, region, packed)
-        # Besides the roundings of `factors`: an exponential and a product for each group; there are no more groups than
-        # factors.
+        # To the roundings of FactorsKernel each group adds an exponential and a product, and a variable has at most as
+        # many groups as factors.
         error = np.minimum(plain.error + 8.0 * UNIT * plain.factors.counts, 1.0)
         return cls(region, plain.states, make_groups(packed, region), frozen(error))
 
     @property
     def costs(self) -> NDArray[np.float64]:
-        """By the rows that an update looks at."""
         rows, k = np.diff(self.groups.g_start), self.states
         one, several = 1.0 + 0.75 * k, 3.0 + 0.4 * k + 0.25 * rows * (k + 3)
         return np.where(rows <= 1, one, several) / 10.0
 
     def device_tables(self) -> tuple[Any, ...]:
         groups = self.groups
-        narrow = (part.astype(np.int32) for part in (self.states, groups.g_start, groups.m_start, groups.member))
+        narrow = narrowed(self.states, groups.g_start, groups.m_start, groups.member)
         return *narrow, groups.stride, groups.first, groups.table
-
-    def batches(self, numbers: range, cores: int) -> Batches:
-        """Return batches of at least FEW_CHAINS chains, which look rows up together."""
-        return Batches(numbers, max(FEW_CHAINS, super().batches(numbers, cores).size))
 
     def advance(self, x: NDArray[Any], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
         conditional.conditional_steps(*steps, self.states, *self.groups, keys, x)
 
 
 class Extent(NamedTuple):
-    """Sizes of the tables of a region: one for each variable, cut at twice the limit, or one for each factor."""
+    """Sizes of the tables of a region, by which `ConditionalKernel` decides whether tables pay."""
 
     exponent: float  # largest difference of log-weights of a variable
-    whole: float
-    single: float
-    is_whole: bool  # whether one table for each variable is allowed
+    whole: float  # entries with one table for each variable, each counted up to twice the limit
+    single: float  # entries with one table for each factor
+    is_whole: bool  # whether one table for each variable is within the limit
 
 
-# The extent of the tables of all variables of a form, which is needed more than once.
+# Extent of the tables of all variables of a form, which `is_worth` and `fits` both need.
 _EXTENT: Slot[Extent] = Slot("extent of tables")
 
 
@@ -316,7 +302,7 @@ def _find_extent(form: Form, region: Region) -> Extent:
 
 
 def make_groups(packed: Packed, region: Region) -> FactorGroups:
-    """Return the groups of the updated variables: as large as the limits allow."""
+    """Multiply the factors of each updated variable in groups, as large as the limits on tables allow."""
     rows, factors = len(packed.k_own), len(packed.base)
     group, counts = np.empty(factors, dtype=np.int64), np.empty(rows, dtype=np.int64)
     masks = np.zeros(factors + rows, dtype=np.uint64)

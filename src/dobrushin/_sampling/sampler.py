@@ -279,15 +279,16 @@ def on_backend(runner: Runner, scan: Scan, chains: int, backend: str) -> Runner:
     """Return the runner itself, or its twin on the GPU if that is asked for, or if "auto" finds that it pays."""
     if backend == "auto":
         is_large = chains >= MANY_CHAINS and chains * len(scan) >= MANY_UPDATES
-        if not runner.has_twin or not is_large or not is_available():
+        if runner.twin is None or not is_large or not is_available():
             return runner
     if backend == "cpu":
         return runner
-    if not runner.has_twin:
+    if runner.twin is None:
         raise ArgumentError("backend", f"'cpu' for the kernel {runner.name!r}", "cuda")
     cupy()  # raises an error that names what is missing
     log.info("kernel %s runs on the GPU", runner.name)
-    return runner.twin()
+    twin: Runner = runner.twin(runner)
+    return twin
 
 
 def collect(model: Model, job: Job, outcome: Outcome, record: Record, sequence: np.random.SeedSequence) -> Samples:

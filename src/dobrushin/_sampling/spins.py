@@ -21,35 +21,35 @@ from dobrushin._sampling.array_kernel import (
     ArrayKernel,
     StepList,
     WaveKernel,
-    WaveOrder,
     find_diagonals,
 )
-from dobrushin._sampling.kernel import Runner, Work
+from dobrushin._sampling.cuda.device_chains import DeviceDense, DeviceLabels
+from dobrushin._sampling.kernel import Work, narrowed
 from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import UNIT, frozen, in_cache
 
 # All measured by benchmarks/kernels.py.
 # Entries of the largest matrix of couplings: 128 MB.
 MAX_MATRIX_ENTRIES = 2**24
-# A matrix is worth it from this number of neighbours on average on, if they are at least this share of the variables
-# between the first and the last of them.
+# A matrix of couplings pays from this mean number of neighbours on, if at least this share of the variables between the
+# first and the last neighbour are neighbours.
 MANY_NEIGHBORS, MIN_SHARE = 64, 0.4
-# Making the matrix costs about as much as this number of steps for each of its rows.
+# Steps that take as long as making one row of the matrix.
 STEPS_PER_ROW = 16
-# Steps whose local fields come from one product.
+# Steps whose local fields come from one product of matrices.
 BLOCK_STEPS = 64
 
 
 @dataclass(frozen=True)
 class LocalFieldKernel(WaveKernel):
-    """Chains of an Ising model of any degree side by side; few of them, on long runs of one cycle, in waves."""
+    """Kernel of Ising models of any degree: chains side by side, or few chains on long cycles in waves."""
 
     region: Region
     weights: NDArray[np.float64]  # couplings
     fields: NDArray[np.float64]
     error: NDArray[np.float64]
     orders: dict[tuple[str, Cycle | None], Any] = field(default_factory=dict, compare=False)
-    has_twin: ClassVar[bool] = True
+    twin: ClassVar[Any] = DeviceLabels
     name: ClassVar[str] = "field"
     rate: ClassVar[float] = 4e8
     batch: ClassVar[int] = 128
@@ -88,13 +88,12 @@ class LocalFieldKernel(WaveKernel):
 
     @property
     def step(self) -> float:
-        # Chains side by side share this time; a single chain has to wait for it.
+        # Chains side by side share the time of memory accesses; a single chain waits for them.
         updates = max(1, len(self.region.updated))
         return 5e-9 + 0.7e-9 * len(self.region.neighbor) / updates
 
     def device_tables(self) -> tuple[Any, ...]:
-        rows = (self.region.start.astype(np.int32), self.region.neighbor.astype(np.int32))
-        return *rows, self.weights, self.fields
+        return *narrowed(self.region.start, self.region.neighbor), self.weights, self.fields
 
     def advance(self, x: NDArray[Any], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
         shared = (self.region.start, self.region.neighbor, self.weights, self.fields)
@@ -104,12 +103,12 @@ class LocalFieldKernel(WaveKernel):
             x[:-1] = spins > 0
         elif not self.run_by_diagonals(work, steps, keys, x[:-1, 0]):
             chain = 2.0 * x[:-1, 0] - 1.0
-            if not self.run_in_waves(work, steps, keys, chain):
+            if not self.run_in_waves(ising_waves, self.fields, work, steps, keys, chain):
                 loops.ising_steps(*steps, *shared, _brackets(), *keys[:, 0], chain)
             x[:-1, 0] = chain > 0
 
     def run_by_diagonals(self, work: Work, steps: StepList, keys: NDArray[np.uint64], states: NDArray[np.int8]) -> bool:
-        """Run whole sweeps of a grid; False, with nothing done, for other steps, or where that does not help."""
+        """Run whole sweeps of a grid by diagonals; return False, with nothing done, where diagonals do not help."""
         if not steps.period or not self.is_sweep(work.segment):
             return False
         is_worth, shared = steps.repeats >= DIAGONAL_SWEEPS, (self.region, self.weights, self.fields)
@@ -117,9 +116,6 @@ class LocalFieldKernel(WaveKernel):
         if diagonals is not None:
             diagonals.sweep(steps, keys, states)
         return diagonals is not None
-
-    def sweep(self, wave: WaveOrder, sweeps: int, step: int, keys: NDArray[np.uint64], stored: NDArray[Any]) -> None:
-        ising_waves(sweeps, step, *wave.arguments(frozen(self.fields[wave.variables])), *keys[:, 0], stored)
 
 
 @cache
@@ -129,15 +125,15 @@ def _brackets() -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class DenseKernel(ArrayKernel):
-    """Chains of an Ising model with many neighbours; couplings are rounded so that the sums are exact."""
+    """Kernel of Ising models of many neighbours; couplings are rounded to a grid on which sums are exact."""
 
     region: Region
     columns: NDArray[np.float64]  # [j, i]: the coupling to j in the local field of i
     fields: NDArray[np.float64]
-    reach: NDArray[np.int64]  # (variables, 2): the first neighbour, and the one after the last
+    reach: NDArray[np.int64]  # (variables, 2): first neighbour, last neighbour + 1
     error: NDArray[np.float64]
     is_one_launch: ClassVar[bool] = False
-    has_twin: ClassVar[bool] = True
+    twin: ClassVar[Any] = DeviceDense
     name: ClassVar[str] = "dense"
     rate: ClassVar[float] = 4e8
     batch: ClassVar[int] = 256
@@ -178,11 +174,6 @@ class DenseKernel(ArrayKernel):
         updates = max(1, len(self.region.updated))
         return 1e-8 + 0.3e-9 * len(self.region.neighbor) / updates
 
-    def twin(self) -> Runner:
-        from dobrushin._sampling.cuda.device_chains import DeviceDense
-
-        return DeviceDense(self)
-
     def device_tables(self) -> tuple[Any, ...]:
         columns = np.ascontiguousarray(self.columns)
         return columns, self.fields, self.reach.astype(np.int32), np.int32(len(columns))
@@ -197,7 +188,7 @@ class DenseKernel(ArrayKernel):
         x[:-1] = spins > 0
 
     def _run_blocks(self, steps: StepList, keys: NDArray[np.uint64], spins: NDArray[np.float64]) -> None:
-        """Take all chains through the steps, a block at a time."""
+        """Run steps for all chains, BLOCK_STEPS at a time."""
         local = np.empty((BLOCK_STEPS, keys.shape[1]))
         for sweep in range(steps.repeats):
             first = steps.base + sweep * steps.period
@@ -210,7 +201,7 @@ class DenseKernel(ArrayKernel):
                 loops.dense_block(block, first + k, self.columns, keys, h, spins)
 
     def _couplings(self, block: NDArray[np.int32], lo: int, hi: int) -> NDArray[np.float64]:
-        """Return the couplings of a block of variables to those from lo to hi, as a view if they are consecutive."""
+        """Return the couplings of variables to the variables lo to hi, as a view for a block of consecutive ones."""
         begin, end = int(block[0]), int(block[-1]) + 1
         if end - begin == len(block) and (np.diff(block) == 1).all():
             return self.columns[lo:hi, begin:end].T
@@ -218,16 +209,16 @@ class DenseKernel(ArrayKernel):
 
 
 def grid_of(total: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return for each variable a power of 2 whose multiples add up without rounding while they stay within `total`.
+    """Return for each variable a power of 2 whose multiples add up without rounding up to the sum `total`.
 
-    With 2^e above the total the power is 2^(e - 52): sums of multiples that are below 2^(e + 1) are exact, which leaves
-    space for the error of rounding to multiples.
+    The power is 2^(e - 52) for the least 2^e above `total`. Sums of multiples are exact below 2^(e + 1), which leaves
+    room for the error of rounding the terms to multiples.
     """
     return np.ldexp(1.0, np.maximum(np.frexp(total)[1], -900) - 52)
 
 
 def _reach(region: Region) -> NDArray[np.int64]:
-    """Return the first neighbour of each variable, and the one after the last; zeros for those without neighbours."""
+    """Return first neighbour and last neighbour + 1 of each variable; zeros for variables without neighbours."""
     reach = np.zeros((region.size, 2), dtype=np.int64)
     some = np.flatnonzero(np.diff(region.start) > 0)
     if len(some):

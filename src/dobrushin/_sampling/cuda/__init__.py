@@ -1,1 +1,1 @@
-"""The kernels of `_sampling` once more, with the same draws, on an NVIDIA GPU; behind the extra `cuda`."""
+"""Kernels on an NVIDIA GPU, with the same draws as the kernels of `_sampling` on the CPU; needs the extra `cuda`."""

@@ -1,4 +1,4 @@
-"""Chains on the GPU: 64 to a thread in one word, or one to a thread, of variables with any number of states."""
+"""Chains on the GPU: 64 chains of binary variables in a thread, or one chain of any variables in a thread."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from numpy.typing import NDArray
 from dobrushin._sampling.cuda.device_kernel import BLOCK, MAX_GRID_ROWS, CountingKernel, DeviceKernel, Route
 from dobrushin._shared.device import Function, cupy, launch
 
-# Bits of thresholds that all chains look at: see bits.cu.
+# Bits of thresholds that all chains compare: see bits.cu.
 PLANES = 12
-# Steps of a dense model whose local fields come from one product, as in labels.cu; and chains that do so together, with
-# spins as doubles.
+# Steps of a dense model whose local fields come from one product of matrices, as in labels.cu, and chains in a product.
 BLOCK_STEPS, MAX_DENSE_CHAINS = 32, 2**17
-# Words of a block's fast memory that hold one chain: code is compiled for one of these.
+# Words of shared memory that hold one chain: code is compiled for one of these numbers.
 HELD_WORDS = (8, 16, 32, 64, 96)
 
 
 class DeviceWords(DeviceKernel):
-    """64 chains or runs in one word of 64 bits."""
+    """Kernel of 64 chains, or 64 runs of sets, in each word of 64 bits."""
 
     lanes: ClassVar[int] = 64
     batch: ClassVar[int] = 2**24
@@ -32,7 +31,7 @@ class DeviceWords(DeviceKernel):
         return Function(__package__, ("generator.cuh", "bits.cu"), name, options)
 
     def _make_tables(self) -> tuple[Any, ...]:
-        """Return the host's tables, with the functions that bits of thresholds are before the thresholds."""
+        """Copy the tables to the GPU, and insert before the thresholds their bits as functions of the neighbours."""
         cp, tables = cupy(), []
         for part in self.host.device_tables():
             table = cp.asarray(part) if isinstance(part, np.ndarray) else part
@@ -47,11 +46,7 @@ class DeviceWords(DeviceKernel):
 
 
 class DeviceBits(DeviceWords, CountingKernel):
-    """Chains of `WordKernel` on the device."""
-
-    @property
-    def rows(self) -> int:
-        return self.region.size + 1
+    """`WordKernel` on the GPU."""
 
     def _begin(self, columns: range, keys: Any) -> Any:
         cp = cupy()
@@ -69,13 +64,9 @@ class DeviceBits(DeviceWords, CountingKernel):
         launch(self._compiled("count_bits"), 256 * len(rows), 256, (x, cupy().asarray(rows), *size, found))
         return found
 
-    def _add(self, tally: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        counts[:, 1] += tally
-        counts[:, 0] += chains - tally
-
 
 class DeviceLabels(CountingKernel):
-    """Chains of an `ArrayKernel` on the device, one to a thread."""
+    """`ArrayKernel` on the GPU, one chain in each thread."""
 
     lanes: ClassVar[int] = 1
     batch: ClassVar[int] = 2**22
@@ -86,22 +77,18 @@ class DeviceLabels(CountingKernel):
         return self.host.dtype
 
     @property
-    def rows(self) -> int:
-        return self.region.size + 1
-
-    @property
     def most_together(self) -> int:
         return self.batch if self._words else super().most_together
 
     @property
     def _words(self) -> int:
-        """Words that hold a chain, where the fast memory is large enough; else 0."""
+        """Words of shared memory that hold a chain; 0 where a chain does not fit."""
         bits = next((bits for bits in (1, 2, 4, 8) if self.host.largest <= 2**bits), 32)
         needed = -(-self.rows // (32 // bits))
         return next((words for words in HELD_WORDS if needed <= words), 0)
 
     def _compiled(self, name: str, words: int = 0) -> Function:
-        """Return a function for the labels of the host's kernel, and for chains that some words hold, if any."""
+        """Return a function for the kernel's number of labels, and for chains in `words` words of shared memory."""
         state = "signed char" if self.dtype == np.int8 else "int"
         options = ["-fmad=false", f"-DLABELS={self.host.largest}", f"-DSTATE={state}"]
         options += [f"-DHELD={words}", f"-DTHREADS={BLOCK}"] if words else []
@@ -136,15 +123,11 @@ class DeviceLabels(CountingKernel):
             launch(self._compiled("count_labels"), min(chains, 2**16), 256, arguments, len(some))
         return found
 
-    def _add(self, tally: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        counts += tally
-
 
 class DeviceDense(DeviceLabels):
-    """Chains of `DenseKernel` on the device."""
+    """`DenseKernel` on the GPU: local fields of a block of steps by one product, whose sums are exact in any order."""
 
     def _update(self, x: Any, route: Route, step: int, steps: int, keys: Any) -> None:
-        """Make local fields of a block of steps by one product of matrices; sums are exact, so their order is free."""
         if route.last >= 0:  # each chain has its own steps
             super()._update(x, route, step, steps, keys)
             return
@@ -164,16 +147,10 @@ class DeviceDense(DeviceLabels):
             x[:, lo : lo + MAX_DENSE_CHAINS] = some
 
     def _block(self, route: Route, k: int, count: int) -> Any:
-        """Return the variables of some steps."""
+        """Return the variables of `count` steps from step `k` of the route on."""
         length = len(route.order)
         first = (route.place + k) % length
         block = route.order[first : first + count]
         while len(block) < count:
             block = cupy().concatenate([block, route.order[: count - len(block)]])
         return block
-
-
-def compiled_races(name: str, labels: int, depth: int) -> Function:
-    """Return a function of races.cu, for a number of labels, and of other members of a factor."""
-    options = ("-fmad=false", f"-DLABELS={labels}", f"-DDEPTH={depth}")
-    return Function(__package__, ("generator.cuh", "states.cuh", "races.cu"), name, options)

@@ -1,7 +1,7 @@
 """Kernels whose states are on the GPU: each makes the draws of the kernel of the same name on the CPU.
 
-Their states are (rows, columns), a column being a chain or 64 chains, as on the CPU. Where they do not fit on
-the device, the host holds them and some columns at a time are taken there.
+States have shape (rows, columns) as on the CPU, and a column is a chain or 64 chains. States that do not fit into the
+memory of the GPU stay on the host, and some columns at a time are copied to the GPU.
 """
 
 from __future__ import annotations
@@ -14,35 +14,34 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._sampling.array_kernel import choices_of
 from dobrushin._sampling.kernel import Batches, Runner, Work
 from dobrushin._shared.device import Function, cupy, free_memory, launch
 
 # Threads of a block: see bits.cu.
 BLOCK = 128
-# Share of the free memory that the states of a batch may take: another batch may be on its way.
+# Share of the free memory for the states of a batch: another batch may be under way.
 MEMORY_SHARE = 0.4
-# Steps of one launch at most, so that none lasts longer than a display's watchdog allows.
+# Largest number of steps of one launch: the watchdog of a display ends longer launches.
 MAX_LAUNCH_STEPS = 2**17
-# Chains that draw their steps by themselves look at other variables each. This number of chains stays in the cache.
+# Chains of random steps that run together: each chain reads other variables, and the cache holds this number of chains.
 MAX_RUNS_TOGETHER = 2**16
-# Blocks in the second dimension of a grid.
+# Largest number of blocks in the second dimension of a grid.
 MAX_GRID_ROWS = 65535
 
 
 class Route(NamedTuple):
-    """Which variables are updated, on the device: those of a cycle, from a place on, or some that each chain draws.
+    """Variables to update, in arrays on the GPU: a cycle from a place on, or variables that each chain draws.
 
     Attributes
     ----------
     order : array
-        Own numbers of the variables of the cycle; where they are drawn, of all positions.
+        Own numbers of the variables of the cycle; for random steps, own numbers of all positions.
     place : int
-        Where in the cycle to begin.
+        Place of the first step in the cycle.
     thresholds : array or 0
-        2^64 times the partial sums of the probabilities; 0 where all are the same.
+        2^64 times the partial sums of the probabilities; 0 for equal probabilities.
     last : int
-        The last variable that can be drawn; -1 for a cycle.
+        Last variable with a positive probability; -1 for a cycle.
     """
 
     order: Any
@@ -51,30 +50,30 @@ class Route(NamedTuple):
     last: int = -1
 
     def after(self, steps: int) -> Route:
-        """Return the route from a later step on."""
+        """Return the route without its first `steps` steps."""
         return self._replace(place=(self.place + steps) % len(self.order))
 
 
 class States:
-    """States on the device."""
+    """States in the memory of the GPU."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
 
     def copy(self) -> NDArray[Any]:
-        """Return a copy that the host holds, from which a run can continue too."""
+        """Return a copy in the memory of the host, from which a run can continue too."""
         copied: NDArray[Any] = self.array.get()
         return copied
 
 
 @dataclass(eq=False)
 class DeviceKernel(Runner):
-    """A kernel on the device, that makes the draws of one on the host."""
+    """Kernel on the GPU that makes the draws of the kernel `host` on the CPU."""
 
     host: Any
     arranged: dict[int, tuple[Any, ...]] = field(default_factory=dict, compare=False)  # tables, by device
-    workers: ClassVar[int] = 1  # threads that batches are handed to: the device is busy with one
-    chunk: ClassVar[int]  # updates between looks at whether to stop, at most
+    workers: ClassVar[int] = 1  # one thread keeps the GPU busy
+    chunk: ClassVar[int]  # largest number of updates between two checks of whether to stop
     width: ClassVar[Any]  # type of a state
 
     def __post_init__(self) -> None:
@@ -82,7 +81,7 @@ class DeviceKernel(Runner):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """Name of the kernel on the host, whose draws these are."""
+        """Name of the kernel on the host."""
         return str(self.host.name)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -93,56 +92,56 @@ class DeviceKernel(Runner):
         return self.host.dtype
 
     @property
-    @abstractmethod
     def rows(self) -> int:
         """Rows of the array of states."""
+        return self.region.size + 1
 
     @property
     def most_together(self) -> int:
-        """Columns that go through steps of their own at a time."""
+        """Largest number of columns that run random steps together."""
         return MAX_RUNS_TOGETHER
 
     @abstractmethod
     def _compiled(self, name: str) -> Function:
-        """Return a function of the source file that the kernel is in."""
+        """Return a function of the CUDA source file of the kernel."""
 
     @abstractmethod
     def _begin(self, columns: range, keys: Any) -> Any:
-        """Return initial states of some columns, on the device."""
+        """Return the initial states of some columns as an array on the GPU."""
 
     @abstractmethod
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
-        """Return the states of some rows, on the device."""
+        """Return the states of some rows as an array on the GPU."""
 
     def _make_tables(self) -> tuple[Any, ...]:
-        """Return the tables of the host's kernel on the device, in the order in which its loop takes them."""
+        """Copy the tables of the kernel to the GPU, in the order of the arguments of its loop."""
         return tuple(
             cupy().asarray(part) if isinstance(part, np.ndarray) else part for part in self.host.device_tables()
         )
 
     def _way(self, route: Route, step: int, steps: int) -> tuple[Any, ...]:
-        """Return what a loop takes before its tables."""
+        """Return the arguments of the loop before its tables."""
         cycle = (route.order, np.int32(len(route.order)), np.int32(route.place))
         return *cycle, np.uint64(step), np.int32(steps)
 
     def _loop(self, route: Route) -> Function:
-        """Return the function that goes through a route."""
+        """Return the function that runs the steps of a route."""
         return self._compiled(self.host.device_loop)
 
     def _update(self, x: Any, route: Route, step: int, steps: int, keys: Any) -> None:
-        """Take all columns through some steps."""
+        """Run some steps of all columns."""
         arguments = (*self._way(route, step, steps), *self.tables(), keys, x, np.uint32(x.shape[1]))
         launch(self._loop(route), x.shape[1], BLOCK, arguments)
 
     def _unpack(self, name: str, x: Any, rows: Any, chains: int, *about: Any) -> Any:
-        """Return states of some rows by a function that unpacks them, with the arguments it takes after the states."""
+        """Unpack the states of some rows by the function `name`, whose arguments after the states are `about`."""
         out = cupy().empty((len(rows), chains), dtype=self.dtype)
         arguments = (x, *about, rows, np.uint32(len(rows)), np.uint32(x.shape[1]), np.uint64(chains), out)
         launch(self._compiled(name), chains, 256, arguments, len(rows))
         return out
 
     def batches(self, numbers: range, cores: int) -> Batches:
-        """Return chains that are run together: batches of one size that fit the memory there is."""
+        """Return batches of one size that fit into the free memory."""
         bytes_of_column = self.rows * np.dtype(self.width).itemsize + 16
         fit = max(1, int(MEMORY_SHARE * free_memory() / bytes_of_column)) * self.lanes
         count = -(-len(numbers) // min(self.batch, fit))
@@ -150,7 +149,7 @@ class DeviceKernel(Runner):
         return Batches(numbers, size)
 
     def look(self, chains: int) -> int:
-        """Return the steps of some chains between looks at whether to stop: some tenths of a second at most."""
+        """Return the number of steps between two checks of whether to stop: some tenths of a second."""
         return max(1, min(MAX_LAUNCH_STEPS, self.chunk // chains))
 
     def start(self, master: NDArray[np.uint64], chains: range) -> Any:
@@ -188,31 +187,28 @@ class DeviceKernel(Runner):
                 self._update(some, route.after(done), work.step + done, steps, keys)
             cupy().cuda.get_current_stream().synchronize()
 
-        most = self.most_together
-        if isinstance(x, States) and work.segment.is_random and len(columns) > most:
-            for lo in range(0, len(columns), most):
-                few = x.array[:, lo : lo + most].copy()
-                advance(few, columns[lo : lo + most])
-                x.array[:, lo : lo + most] = few
-            return
-        if isinstance(x, States):
-            # Memory for keys alone: it was there at the start.
-            advance(x.array, columns)
-            return
-
         def part(lo: int, hi: int) -> None:
             some = cupy().asarray(x[:, lo:hi])
             advance(some, columns[lo:hi])
             x[:, lo:hi] = some.get()
 
-        _in_parts(x.shape[1], part)
+        most = self.most_together
+        if not isinstance(x, States):
+            _in_parts(x.shape[1], part)
+        elif work.segment.is_random and len(columns) > most:
+            for lo in range(0, len(columns), most):
+                few = x.array[:, lo : lo + most].copy()
+                advance(few, columns[lo : lo + most])
+                x.array[:, lo : lo + most] = few
+        else:  # only the keys need more memory, which was free when the states were made
+            advance(x.array, columns)
 
     def _route(self, work: Work) -> Route:
         cp = cupy()
         if not work.segment.is_random:
             order, place = work.order_in(self.region)
             return Route(cp.asarray(order), place)
-        n, thresholds, last = choices_of(work.segment)
+        n, thresholds, last = work.choices()
         own = np.zeros(n, dtype=np.int32)
         own[self.region.positions] = np.arange(self.region.size)
         return Route(cp.asarray(own), 0, cp.asarray(thresholds) if len(thresholds) else np.uint64(0), last)
@@ -232,7 +228,7 @@ class DeviceKernel(Runner):
         return out
 
     def tables(self) -> tuple[Any, ...]:
-        """Return the tables of the kernel on the current device; they are made once."""
+        """Return the tables of the kernel on the current GPU, made on the first call."""
         device = cupy().cuda.runtime.getDevice()
         if device not in self.arranged:
             try:
@@ -252,31 +248,36 @@ class DeviceKernel(Runner):
 
 
 class CountingKernel(DeviceKernel):
-    """A kernel that counts states on the device."""
+    """Kernel that counts states on the GPU."""
 
     @abstractmethod
     def _tally(self, x: Any, rows: NDArray[np.int64], chains: int, width: int) -> Any:
-        """Return what `_add` needs, on the device: counts of some rows, whose variables have up to `width` states."""
+        """Count the states of some rows, with up to `width` states each, on the GPU.
 
-    @abstractmethod
-    def _add(self, tally: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        """Add a tally to counts[row, state]."""
+        Return an array of shape (rows, width), or of shape (rows,) with the counts of state 1 of binary variables.
+        """
 
     def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
         if isinstance(x, States):
-            self._add(self._tally(x.array, rows, chains, counts.shape[1]).get().astype(np.int64), chains, counts)
+            add_tally(self._tally(x.array, rows, chains, counts.shape[1]).get(), chains, counts)
         else:
             self.host.count(x, rows, chains, counts)
 
 
+def add_tally(tally: NDArray[np.uint64], chains: int, counts: NDArray[np.int64]) -> None:
+    """Add a tally of the states of `chains` chains, copied from the GPU, to counts[row, state]."""
+    found = tally.astype(np.int64)
+    counts += found if found.ndim == 2 else np.stack([chains - found, found], axis=1)
+
+
 def out_of_memory() -> type[Exception]:
-    """Return what CuPy raises when the memory of the device is used up."""
+    """Return the exception that CuPy raises when the memory of the GPU is used up."""
     error: type[Exception] = cupy().cuda.memory.OutOfMemoryError
     return error
 
 
 def _in_parts(columns: int, act: Callable[[int, int], None]) -> None:
-    """Call `act` on all columns, in as few parts as the device's memory allows."""
+    """Call `act` on all columns, in as few parts as the memory of the GPU allows."""
     size, lo = columns, 0
     while lo < columns:
         try:

@@ -1,7 +1,7 @@
-"""Runs of many models at once on the GPU: each stage of all of them is one launch, whatever their scans and sizes.
+"""Runs of many models at once on the GPU: each stage of all runs is one launch, whatever their scans and sizes.
 
-A run of some thousand chains leaves most of a GPU idle, and takes hardly longer than a launch. The draws are those that
-each run makes by itself.
+A run of some thousand chains leaves most of a GPU idle, and takes little longer than a launch. Every run makes the same
+draws as by itself.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dobrushin._sampling.cuda.device_kernel import (
     MEMORY_SHARE,
     CountingKernel,
     DeviceKernel,
+    add_tally,
 )
 from dobrushin._sampling.kernel import Batches, Work
 from dobrushin._shared.device import cupy, free_memory, one_launch
@@ -26,14 +27,14 @@ from dobrushin._shared.environment import log
 
 
 class Chains(NamedTuple):
-    """Chains that are wanted: the job of a batch of them, and their numbers."""
+    """Request for chains: a job, and the numbers of its chains."""
 
     job: Job
     numbers: range
 
 
 class _Flight(NamedTuple):
-    """Chains under way."""
+    """Chains that are being drawn."""
 
     job: Job
     runner: Any  # a DeviceKernel; a CountingKernel, where it counts
@@ -43,7 +44,7 @@ class _Flight(NamedTuple):
 
 
 def can_join(wanted: Chains) -> bool:
-    """Return whether chains can be drawn with others: they fit in one batch, start uniformly, and are read once."""
+    """Return whether chains can run with others: one batch, a uniform start, and states or counts of the end only."""
     job, count = wanted
     runner, scan = job.runner, job.scan
     if not isinstance(runner, DeviceKernel) or not runner.host.is_one_launch or scan.is_random:
@@ -58,7 +59,7 @@ def can_join(wanted: Chains) -> bool:
 
 
 def draw_together(wanted: Sequence[Chains]) -> list[Outcome]:
-    """Draw all chains of runs that can join, as many runs at a time as there is memory for."""
+    """Draw chains for which `can_join` holds, in launches of as many runs as the memory holds."""
     outcomes: list[Outcome] = []
     most = MEMORY_SHARE * free_memory()
     while len(outcomes) < len(wanted):
@@ -105,7 +106,7 @@ def _draw(wanted: Sequence[Chains]) -> list[Outcome]:
 
 
 def _update(flight: _Flight, x: Any, number: int) -> None:
-    """Go through one segment of the scan, if it has that segment."""
+    """Run segment `number` of the scan, if there is one."""
     job, runner, segments = flight.job, flight.runner, flight.job.scan._segments
     if number < len(segments):
         steps, before = segments[number].steps, sum(segment.steps for segment in segments[:number])
@@ -114,7 +115,7 @@ def _update(flight: _Flight, x: Any, number: int) -> None:
 
 
 def _read(flight: _Flight, x: Any) -> Any:
-    """Return counts or states, on the device."""
+    """Return counts or states as an array on the GPU."""
     job, chains = flight.job, len(flight.numbers)
     if job.counts:
         return flight.runner._tally(x, job.rows, chains, job.largest)
@@ -122,11 +123,11 @@ def _read(flight: _Flight, x: Any) -> Any:
 
 
 def _outcome(flight: _Flight, found: NDArray[Any]) -> Outcome:
-    """Return the outcome that the run would have by itself."""
+    """Return the same outcome as that of a run by itself."""
     job, chains = flight.job, len(flight.numbers)
     outcome = Outcome(Batches(flight.numbers, chains), adds_up=job.counts)
     counts = np.zeros((len(job.rows), job.largest), dtype=np.int64) if job.counts else None
     if counts is not None:
-        flight.runner._add(found.astype(np.int64), chains, counts)
+        add_tally(found, chains, counts)
     outcome[0] = Progress(len(job.scan), 1, states=None if job.counts else found[None], counts=counts)
     return outcome
