@@ -283,7 +283,7 @@ def _defined(file):
 
 def test_the_checker_is_readable():
     """No line is longer than 100 characters, and no function than 40 lines beside its docstring."""
-    for file in sorted((SOURCE / "verify").glob("*.py")):
+    for file in sorted((SOURCE / "verify").rglob("*.py")):
         assert max(map(len, file.read_text().splitlines())) <= 100, file
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.FunctionDef):

@@ -1,7 +1,10 @@
 """Proofs beside model files: each true one is accepted beside its file, and what differs is charged to the claim."""
 
 import gzip
+import json
 import math
+import random
+import struct
 
 import numpy as np
 import pytest
@@ -9,8 +12,11 @@ import pytest
 import dobrushin as db
 from counterfeit import Counterfeit, exact, marginal
 from dobrushin.io.folder import write_folder
+from dobrushin.io.formats import FORMATS
 from dobrushin.verify import NOT_COMPARED, verify_proof
+from dobrushin.verify.readers import ENERGIES, READERS
 from forger import Forgery
+from fuzz_networks import make_hugin, make_xmlbif
 from models import FAMILIES, random_model
 
 
@@ -106,6 +112,220 @@ def test_a_true_proof_is_accepted_beside_its_file(number, path, tmp_path):
             assert verdict.assumptions[-1] == f"the model is that of {file}"
             answered += 1
     assert answered > 20
+
+
+def test_every_format_has_a_reader_in_the_checker():
+    assert {ending for kind in FORMATS.values() for ending in kind.extensions} == READERS.keys() | ENERGIES.keys()
+
+
+def written(folder, name, data):
+    """A file, and the same one packed."""
+    (folder / name).write_bytes(data)
+    (folder / f"{name}.gz").write_bytes(gzip.compress(data))
+    return folder / name, folder / f"{name}.gz"
+
+
+def accepted(path, file, model, beta=1.0):
+    """How many proofs about the first variables of a model are accepted beside its file."""
+    count = 0
+    for method in ("exact", "local", "dobrushin"):
+        evidence = {model.labels[-1]: model.states(model.n_variables - 1)[-1]} if model.n_variables > 2 else {}
+        try:
+            db.estimate(model, model.labels[:2], method=method, evidence=evidence, tolerance=0.3, proof=path)
+        except (db.CertificateError, db.ArgumentError):  # no certificate, or evidence that the model forbids
+            continue
+        verdict = verify_proof(path, file, beta=beta)
+        assert verdict.holds, (file.name, method, verdict)
+        at = f" at the inverse temperature {beta}" if beta != 1.0 else ""
+        assert verdict.assumptions[-1] == f"the model is that of {file}{at}"
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(("make", "ending"), [(make_xmlbif, "xml"), (make_xmlbif, "bifxml"), (make_hugin, "net")])
+def test_networks_in_other_formats(make, ending, seed, path, tmp_path):
+    data = make(random.Random(seed))
+    for file in written(tmp_path, f"network.{ending}", data):
+        try:
+            model = db.read(file)
+        except db.FormatError:  # no variable has two states
+            continue
+        assert accepted(path, file, model) > 0
+        forged = Forgery(path)
+        forged.document["plan"]["names"][0] = "another"
+        forged.save(path)
+        assert "another name" in verify_proof(path, file).reason
+
+
+def energies(seed):
+    """A random model of energies: labels, biases of variables, and of pairs."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 7))
+    pairs = [(i, j) for i in range(n) for j in range(i + 1, n) if rng.random() < 0.6] or [(0, 1)]
+    single, double = rng.normal(size=n), rng.normal(size=len(pairs))
+    if seed % 2:
+        single, double = single.round(), double.round(1)
+    return n, single.tolist(), dict(zip(pairs, double.tolist(), strict=True))
+
+
+def bqm_bytes(n, single, pairs, vartype, version, types=("float64", "int32"), labels=None):
+    """The file of dimod, made by hand."""
+    bias, index = (np.dtype(kind).newbyteorder("<") for kind in types)
+    near = [sorted((b if a == v else a, x) for (a, b), x in pairs.items() if v in (a, b)) for v in range(n)]
+    header = {"shape": [n, len(pairs)], "dtype": types[0], "itype": types[1], "ntype": types[1], "vartype": vartype,
+              "type": "BinaryQuadraticModel", "variables": labels is not None}  # fmt: skip
+    if version == 1:
+        header["variables"] = labels or []
+    text, start = json.dumps(header).encode(), np.cumsum([0, *map(len, near)])
+    data = b"DIMODBQM" + bytes([version, 0]) + struct.pack("<I", len(text)) + text + np.zeros(1, bias).tobytes()
+    data += b"".join(index.type(start[v]).tobytes() + bias.type(single[v]).tobytes() for v in range(n))
+    data += b"".join(index.type(v).tobytes() + bias.type(x).tobytes() for own in near for v, x in own)
+    if version == 2 and labels is not None:
+        more = json.dumps(labels).encode()
+        data += b"VARS" + struct.pack("<I", len(more)) + more
+    return data
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("vartype", ["SPIN", "BINARY"])
+def test_energies(vartype, seed, path, tmp_path):
+    """Energies of spins and of bits, at several temperatures, with and without labels."""
+    n, single, pairs = energies(seed)
+    beta, answered = (1.0, 0.5, 0.3)[seed % 3], 0
+    terms = [*((v, v, x) for v, x in enumerate(single)), *((i, j, x) for (i, j), x in pairs.items())]
+    lines = [f"# vartype={vartype}", *(f"{7 * i} {7 * j} {x!r}" for i, j, x in terms), f"0 7 {0.1!r}"]
+    labels = [[["a", k], "b", k, 2.5][k % 4] if k < 4 else f"x{k}" for k in range(n)]
+    files = {
+        "model.coo": "\n".join(lines).encode(),
+        "model.bqm": bqm_bytes(n, single, pairs, vartype, 2),
+        "labels.bqm": bqm_bytes(n, single, pairs, vartype, 2, ("float32", "uint16"), labels),
+        "first.bqm": bqm_bytes(n, single, pairs, vartype, 1, ("float64", "int64"), labels),
+    }
+    if vartype == "SPIN":
+        edges = "".join(f"{j + 1} {i + 1} {x!r}\n" for (i, j), x in pairs.items())
+        files |= {f"graph.{ending}": f"{n} {len(pairs)}\n{edges}".encode() for ending in ("mc", "gset", "txt")}
+    for name, data in files.items():
+        for file in written(tmp_path, name, data):
+            answered += accepted(path, file, db.read(file, beta=beta), beta)
+            other = verify_proof(path, file, beta=2.0 * beta)
+            assert "another factor" in other.reason
+    assert answered > len(files)
+
+
+def test_energies_written_by_the_library(path, tmp_path):
+    model = db.Ising({("a", "b"): 0.3, ("b", "c"): -0.2}, fields={"a": 0.1})
+    db.write(model, tmp_path / "model.bqm", beta=0.7, offset=2.0)
+    assert accepted(path, tmp_path / "model.bqm", db.read(tmp_path / "model.bqm", beta=0.7), 0.7) > 0
+    numbered = db.Ising({(0, 1): 0.3, (1, 2): -0.2})
+    for name in ("model.coo", "model.mc.gz", "model.rud"):
+        db.write(numbered, tmp_path / name, beta=0.7)
+        assert accepted(path, tmp_path / name, db.read(tmp_path / name, beta=0.7), 0.7) > 0
+
+
+def test_tiny_bounds_of_scans_beside_whole_energies(path, tmp_path):
+    """Whole numbers times a power of two are exact, in the checker as in the library."""
+    file = tmp_path / "model.coo"
+    file.write_text("# vartype=SPIN\n" + "".join(f"{k} {k + 1} {-1 if k % 2 else 1}\n" for k in range(5)))
+    model = db.read(file, beta=0.125)
+    certificate = db.variation(model, db.Scan.systematic(6, 3000), [0])
+    certificate.write_proof(path)
+    assert certificate.value < 1e-200
+    assert verify_proof(path, file, beta=0.125).holds
+
+
+def test_a_temperature_is_for_energies(path, tmp_path):
+    db.estimate(db.Ising.grid(3, 3, couplings=0.2), [0], method="exact", proof=path)
+    db.write(db.Ising.grid(3, 3, couplings=0.2), tmp_path / "model.npz")
+    assert "no energies" in verify_proof(path, tmp_path / "model.npz", beta=0.5).reason
+    for beta in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match="beta must be positive"):
+            verify_proof(path, beta=beta)
+
+
+ENTITIES = '<!DOCTYPE BIF [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><BIF><NETWORK><NAME>&b;</NAME></NETWORK></BIF>'
+HOSTILE_XML = {
+    "entities": ENTITIES.encode(),
+    "entities in another encoding": ('<?xml version="1.0" encoding="UTF-16"?>' + ENTITIES).encode("utf-16"),
+    "behind an instruction": b"<?xml version='1.0'?><?x <BIF> ?>" + ENTITIES.encode(),
+    "parameters": b"<!DOCTYPE BIF [<!ENTITY % a '<!ELEMENT x ANY>'> %a;]><BIF><NETWORK></NETWORK></BIF>",
+    "another file": b'<!DOCTYPE BIF [<!ENTITY a SYSTEM "/etc/passwd">]><BIF><NETWORK>&a;</NETWORK></BIF>',
+    "undeclared": b'<!DOCTYPE BIF SYSTEM "bif.dtd"><BIF><NETWORK><NAME>&a;</NAME></NETWORK></BIF>',
+    "attributes": b"<!DOCTYPE BIF [<!ATTLIST x %s>]><BIF></BIF>" % b" ".join(b"a%d CDATA 'b'" % k for k in range(200)),
+    "depth": b"<BIF>" * 100_000,
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE_XML)
+def test_hostile_xml(case, path, tmp_path):
+    db.estimate(db.Ising.grid(3, 3, couplings=0.2), [0], method="exact", proof=path)
+    (tmp_path / "model.xml").write_bytes(HOSTILE_XML[case])
+    verdict = verify_proof(path, tmp_path / "model.xml")
+    assert verdict.verdict == NOT_COMPARED
+    assert any(word in verdict.reason for word in ("entity", "attributes", "too deep")), verdict.reason
+
+
+def test_a_declared_document_type_is_read(path, tmp_path):
+    """Most files of this format declare their elements."""
+    file = tmp_path / "model.xml"
+    file.write_text(
+        '<?xml version="1.0"?><!DOCTYPE BIF [<!ELEMENT BIF (NETWORK)*><!ATTLIST BIF VERSION CDATA #REQUIRED>'
+        '<!ATTLIST VARIABLE TYPE (nature|decision|utility) "nature">]><BIF VERSION="0.3"><NETWORK><NAME>n</NAME>'
+        "<VARIABLE><NAME>a  b</NAME><OUTCOME>yes</OUTCOME><VALUE>no</VALUE></VARIABLE>"
+        "<DEFINITION><FOR>a b</FOR><TABLE>0.25 <!-- x --> 0.75</TABLE></DEFINITION></NETWORK></BIF>"
+    )
+    assert accepted(path, file, db.read(file)) > 0
+
+
+# Sizes that a short file promises: a table over 40 parents, vertices, a header, rows that are looked up by name.
+LARGE = {
+    "parents.bif": "".join(f"variable v{k} {{ type discrete [ 2 ] {{ a, b }}; }}\n" for k in range(41))
+    + f"probability ( v0 | {', '.join(f'v{k}' for k in range(1, 41))} ) {{ default 0.5, 0.5; }}",
+    "many.bif": "".join(f"variable v{k} {{ type discrete [ 2 ] {{ a, b }}; }}\n" for k in range(21))
+    + f"probability ( v0 | {', '.join(f'v{k}' for k in range(1, 21))} ) {{ default 0.5, 0.5; }}\n" * 200,
+    "rows.net": "net {}" + "node a { states = (x y); }\n" * 2 + "potential ( a | b ) { data = (); }",
+    "vertices.mc": f"{10**15} 0\n",
+    "header.bqm": "DIMODBQM\x02\x00\x7f\x7f\x00\x00{}",
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_files_that_promise_more_than_they_have(name, path, tmp_path):
+    db.estimate(db.Ising.grid(3, 3, couplings=0.2), [0], method="exact", proof=path)
+    (tmp_path / name).write_text(LARGE[name])
+    verdict = verify_proof(path, tmp_path / name)
+    assert verdict.exit_code in (1, 4)
+    assert verdict.verdict != "holds"
+
+
+def test_each_format_is_compared_with_a_forger_in_mind(path, tmp_path):
+    """One number of the proof is another than in the file: no format lets that pass."""
+    xml = "<BIF><NETWORK><VARIABLE><NAME>a</NAME><OUTCOME>x</OUTCOME><OUTCOME>y</OUTCOME></VARIABLE>"
+    xml += "<VARIABLE><NAME>b</NAME><OUTCOME>x</OUTCOME><OUTCOME>y</OUTCOME></VARIABLE><DEFINITION><FOR>a</FOR>"
+    xml += "<TABLE>0.3 0.7</TABLE></DEFINITION><DEFINITION><FOR>b</FOR><GIVEN>a</GIVEN><TABLE>0.2 0.8 0.4 0.6</TABLE>"
+    net = "net {} node a { states = (x y); } node b { states = (x y); } potential ( a ) { data = (0.3 0.7); }"
+    net += "potential ( b | a ) { data = ((0.2 0.8) (0.4 0.6)); }"
+    files = {"model.xml": f"{xml}</DEFINITION></NETWORK></BIF>".encode(), "model.net": net.encode()}
+    n, single, pairs = energies(2)
+    files["model.bqm"] = bqm_bytes(n, single, pairs, "BINARY", 2)
+    files["model.coo"] = b"# vartype=SPIN\n0 1 0.5\n1 1 0.25"
+    files["model.mc"] = b"3 2\n1 2 0.5\n2 3 0.25"
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+        model = db.read(tmp_path / name)
+        evidence = {model.labels[1]: model.states(1)[-1]}
+        db.estimate(model, model.labels[:1], evidence=evidence, method="exact", proof=path)
+        assert verify_proof(path, tmp_path / name).holds, name
+        honest = Forgery(path)
+        for cell in range(honest.arrays["tables"].size):
+            forged = honest.copy()
+            forged.arrays["tables"][cell] += 1e-6
+            forged.document["claim"] = {
+                "lower": [[0.0] * model.cardinalities[0]],
+                "upper": [[1.0] * model.cardinalities[0]],
+            }
+            forged.save(path)
+            assert "another factor" in verify_proof(path, tmp_path / name).reason, (name, cell)
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-12, 1.0, 1e217, 1e300])

@@ -46,13 +46,12 @@ def verify(
     proof: Annotated[Path, typer.Argument(help="What `estimate --proof` wrote.", metavar="PROOF")],
     model: Annotated[
         Path | None,
-        typer.Argument(
-            help="A model file (.uai, .bif, .npz or a folder) to compare the factors with.", metavar="MODEL"
-        ),
+        typer.Argument(help="A model file or a folder to compare the factors with.", metavar="MODEL"),
     ] = None,
     replay: Annotated[str | None, opt.word("REPLAY", "all, or how many blocks of chains to draw again.")] = None,
     time_limit: Annotated[float, opt.number("Seconds that the check may take, by its own estimate.")] = 60.0,
     memory_limit: Annotated[float, opt.number("Bytes that the check may take.")] = 2.0**30,
+    beta: opt.Beta = None,
     *,
     out: Output,
 ) -> int:
@@ -65,7 +64,7 @@ def verify(
         raise Usage(f"--replay must be 'all' or how many blocks. Got {replay!r}.")
     blocks = replay if replay in (None, "all") else int(replay)
     with stage("checking the proof"):
-        verdict = db.verify_proof(proof, model, blocks, time_limit, memory_limit)
+        verdict = db.verify_proof(proof, model, blocks, time_limit, memory_limit, 1.0 if beta is None else beta)
     about = {"verdict": verdict.verdict, "reason": verdict.reason, "claim": list(verdict.claim)}
     about |= {"checked": list(verdict.checked), "assumed": list(verdict.assumptions)}
     out.show("verify", about, lambda: Text(str(verdict)))

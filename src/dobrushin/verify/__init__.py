@@ -1,9 +1,10 @@
 """Check proof files, without the library that wrote them (docs/proofs.md).
 
 Read the files of this folder in this order: `document` (the file, and what a check may take),
-`claim` (in words), `model` and `modelfile` (of which model), `proof` (its parts),
-`certificates` (bounds on scans), `draws` and `counts` (chains), `sums`, `fields`, and the verdict
-here. A further way to prove answers is a module with a `Method` in METHODS.
+`claim` (in words), `model` (its factors), `compare` (them with those of a model file, read by
+`readers`), `proof` (its parts), `certificates` (bounds on scans), `draws` and `counts` (chains),
+`sums`, `fields`, and the verdict here. A further way to prove answers is a module with a
+`ProofMethod` in METHODS.
 """
 
 import os
@@ -12,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from dobrushin.verify.certificates import check_variation
+from dobrushin.verify.compare import Reference
 from dobrushin.verify.counts import check_chains, check_sets
 from dobrushin.verify.document import Budget, Document, NotComparable, Rejected, TooLarge
 from dobrushin.verify.fields import NUMBERS, check_field
-from dobrushin.verify.modelfile import Reference
 from dobrushin.verify.proof import Proof, ProofMethod
 from dobrushin.verify.sums import check_sums
 
@@ -98,6 +99,7 @@ def verify_proof(
     replay: int | str | None = None,
     time_limit: float = TIME_LIMIT,
     memory_limit: float = MEMORY_LIMIT,
+    beta: float = 1.0,
 ) -> Verdict:
     """Check a proof file.
 
@@ -106,7 +108,7 @@ def verify_proof(
     path : str or path
         The file that `write_proof` wrote.
     model : str or path, optional
-        A model file to compare the factors with: UAI, BIF, the library's own .npz, or a folder.
+        A model file to compare the factors with, of any format that `read` reads, or a folder.
     replay : "all" or int, optional
         How many blocks of chains to draw again. By default all where the time limit allows it, and
         else as many as it takes to find counts that are wrong by a quarter of an interval's width,
@@ -116,6 +118,8 @@ def verify_proof(
         it is for the blocks that `replay` asks for.
     memory_limit : float
         Bytes that the check may take.
+    beta : float
+        Inverse temperature, for model files that hold energies.
 
     Examples
     --------
@@ -128,10 +132,12 @@ def verify_proof(
     """
     if replay is not None and replay != "all" and (not isinstance(replay, int) or replay < 1):
         raise ValueError(f"replay must be 'all', a positive whole number or None, not {replay!r}")
+    if not 0.0 < beta < float("inf"):
+        raise ValueError(f"beta must be positive and finite, not {beta!r}")
     Path(path if model is None else model).stat()  # both have to be there
     try:
         most = 2**62 if isinstance(replay, str) else replay
-        return _check(os.fspath(path), model, most, Budget(time_limit, memory_limit))
+        return _check(os.fspath(path), model, beta, most, Budget(time_limit, memory_limit))
     except TooLarge as failure:
         return Verdict(TOO_LARGE, str(failure))
     except Rejected as failure:
@@ -142,13 +148,13 @@ def verify_proof(
         return Verdict(FAILS, f"The file cannot be checked ({type(error).__name__}: {error}).")
 
 
-def _check(path: str, model: Any, replay: int | None, budget: Budget) -> Verdict:
+def _check(path: str, model: Any, beta: float, replay: int | None, budget: Budget) -> Verdict:
     budget.charge(f"the file {path}", briefly=32.0 * os.stat(path).st_size)
     proof = Proof(Document(Path(path).read_bytes(), budget), replay)
     unread = ""
     if model is not None:
         try:
-            proof.reference = Reference(proof, os.fspath(model))
+            proof.reference = Reference(proof, os.fspath(model), beta)
         except NotComparable as failure:
             unread = str(failure)
     proof.check(METHODS)
@@ -160,6 +166,7 @@ def _check(path: str, model: Any, replay: int | None, budget: Budget) -> Verdict
         where = f"{len(proof.closed)} variables are those of {model}"
         proof.checked.append(f"the factors at {where} (variables of one state are not counted)")
         about = f"the model is that of {model}"
+        about += f" at the inverse temperature {beta!r}" if beta != 1.0 else ""
     sentences = (proof.sentences(), proof.checked, [*proof.assumptions, about])
     claim, checked, assumed = (tuple(dict.fromkeys(lines)) for lines in sentences)
     if unread:

@@ -9,13 +9,14 @@ from dobrushin.verify import MEMORY_LIMIT, TIME_LIMIT, verify_proof
 def main() -> int:
     """Check a file, print the verdict, and return the exit code."""
     parser = argparse.ArgumentParser("python -m dobrushin.verify", description="Check a proof.")
-    about = "a model file (.uai, .bif, .npz or a folder) to compare the factors with"
+    about = "a model file or a folder to compare the factors with"
     add = parser.add_argument
     add("proof", help="the proof file")
     add("model", nargs="?", help=about)
     add("--replay", metavar="all|N", help="blocks of chains to draw again")
     add("--time-limit", type=float, default=TIME_LIMIT, metavar="SECONDS", help="default: 60")
     add("--memory-limit", type=float, default=MEMORY_LIMIT, metavar="BYTES", help="default: 2^30")
+    add("--beta", type=float, default=1.0, help="inverse temperature of a file of energies")
     options = vars(parser.parse_args())
     if (options["replay"] or "").isdecimal():
         options["replay"] = int(options["replay"])

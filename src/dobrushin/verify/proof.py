@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dobrushin.verify.claim import Names, ProofQuestion
+from dobrushin.verify.compare import Reference
 from dobrushin.verify.document import Budget, Document, entries, items, require, require_all
 from dobrushin.verify.model import read_factors
-from dobrushin.verify.modelfile import Reference
 
 PER_STEP, PER_TERM = 1e-7, 1.5e-7  # seconds to look at a step of a scan, and at a neighbour in it
 SOME_STATE = "the model allows some joint state, given the evidence"

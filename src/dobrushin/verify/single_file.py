@@ -6,7 +6,8 @@ from pathlib import Path
 
 # Each module needs those before it.
 MODULES = (
-    *("document", "claim", "model", "modelfile", "proof", "certificates", "draws", "counts"),
+    *("document", "claim", "model", "readers/tables", "readers/networks", "readers/energies"),
+    *("readers/arrays", "readers/__init__", "compare", "proof", "certificates", "draws", "counts"),
     *("sums", "fields", "__init__", "__main__"),
 )
 HEADER = '''"""Check proof files of dobrushin: python {name} answer.proof [model-file].
@@ -20,7 +21,7 @@ def single_file(name: str) -> str:
     """Return the text of all modules, with the imports of other packages at its head."""
     imports, bodies = set[str](), list[str]()
     for module in MODULES:
-        text = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+        text = (Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8")
         about, *rest = ast.parse(text).body
         found = [node for node in rest if isinstance(node, ast.Import | ast.ImportFrom)]
         imports |= set(map(ast.unparse, found))

@@ -1,0 +1,120 @@
+"""Compare the tables of a model file with those of a proof.
+
+Logarithms are rounded, and differently by different programs. So tables need not be equal: their
+difference, up to a constant, is bounded, and the bounds are added up and charged to the claim.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from dobrushin.verify.document import Array, NotComparable, TooLarge, require
+from dobrushin.verify.model import UNIT
+from dobrushin.verify.readers import read_model_file
+from dobrushin.verify.readers.tables import Logs, Scope
+
+LARGEST_DRIFT = 1e-9  # two tables that differ by more are called different
+
+
+class Reference:
+    """The tables of a model file beside those of a proof, by their scopes in the model."""
+
+    def __init__(self, proof: Any, path: str, beta: float) -> None:
+        self.path, self.proof, self.budget = path, proof, proof.budget
+        self.known: dict[Scope, float] = {}
+        try:
+            self.file = read_model_file(path, proof.positions, proof.budget, beta)
+            self.there = self._by_scope(self.file.factors)
+        except (NotComparable, TooLarge):
+            raise
+        except Exception as error:  # a damaged file can raise anything
+            what = f"{path} cannot be read as a model file"
+            raise NotComparable(f"{what} ({type(error).__name__}: {error}).") from None
+        at, pairs = proof.positions.tolist(), proof.stated.pairs
+        self.here = self._by_scope((tuple(at[v] for v in scope), log, 0.0) for scope, log in pairs)
+        self.touching: dict[int, set[Scope]] = defaultdict(set)
+        for scope in {*self.here, *self.there}:
+            for position in scope:
+                self.touching[position].add(scope)
+        self._compare_variables()
+
+    def _by_scope(self, factors: Iterable[Logs]) -> dict[Scope, list[tuple[Array, float]]]:
+        """Collect tables with axes in increasing order of their variables."""
+        found = defaultdict[Scope, list[tuple[Array, float]]](list)
+        inside = set(self.proof.positions.tolist())
+        for scope, table, error in factors:
+            self.budget.charge("the tables of the model file", 2e-5)
+            if not inside.isdisjoint(scope):
+                order = sorted(range(len(scope)), key=scope.__getitem__)
+                found[tuple(scope[k] for k in order)].append((np.transpose(table, order), error))
+        return dict(found)
+
+    def _compare_variables(self) -> None:
+        proof, file, path, positions = self.proof, self.file, self.path, self.proof.positions
+        is_long = len(file.states) == proof.plan["variables"]
+        require(is_long, f"{path} has another number of variables.")
+        is_same = np.array_equal(np.asarray(file.states[positions]), proof.states)
+        require(is_same, f"{path} has other numbers of states.")
+        for v, position in enumerate(positions.tolist() if file.names else ()):
+            label, named = file.names[position], proof.names.states.get(v)
+            is_same = proof.names.plain[v] in (str(label), repr(label))
+            require(is_same, f"{path} has another name for variable {position}.")
+            why = f"{path} has other names for the states of variable {position}."
+            require(named is None or named == [*file.state_names[position]], why)
+
+    def drift(self, variables: Iterable[int]) -> float:
+        """Bound how far log-densities differ, up to a constant, by factors at some variables."""
+        require(self.file.field is None, f"{self.path} holds a field.")
+        return self._drift_at(variables, LARGEST_DRIFT)
+
+    def compare_field(self, singles: dict[int, Array], low: Array, high: Array) -> None:
+        """Compare the factors of some variables of a field, which must be equal, and all boxes.
+
+        Boxes that nothing else is known of count as well; or a value in them is given.
+        """
+        require(self.file.field, f"{self.path} holds no field.")
+        there, least, most = self.file.field or ({}, low, high)
+        positions = self.proof.positions
+        for v, numbers in singles.items():
+            why = f"{self.path} has another factor over the variable {positions[v]}."
+            require(np.array_equal(there[int(positions[v])], numbers), why)
+        self._drift_at(singles, 0.0)
+        least, most = least[positions], most[positions]
+        is_given = (least <= low) & (low == high) & (high <= most)
+        require(((least == low) & (most == high) | is_given).all(), f"{self.path} has other boxes.")
+
+    def _drift_at(self, variables: Iterable[int], limit: float) -> float:
+        positions = self.proof.positions.tolist()
+        scopes = {scope for v in variables for scope in self.touching.get(positions[v], ())}
+        for scope in scopes - self.known.keys():
+            drift, names = self._drift_of(scope), ", ".join(map(str, scope))
+            require(drift <= limit, f"{self.path} has another factor over the variables {names}.")
+            self.known[scope] = drift
+        return math.fsum(self.known[scope] for scope in scopes)
+
+    def _drift_of(self, scope: Scope) -> float:
+        """Bound the range of the difference of two sums of tables, where nothing is forbidden.
+
+        A constant changes no law. So each table is taken relative to its first entry.
+        """
+        here, there = self.here.get(scope, []), self.there.get(scope, [])
+        error = 2.0 * math.fsum(error for _, error in there)
+        shape, forbidden = (*here, *there)[0][0].shape, []
+        for side in (here, there):
+            tables = [np.isneginf(table) for table, _ in side]
+            forbidden.append(np.any([np.zeros(shape, dtype=bool), *tables], axis=0))
+        if not np.array_equal(*forbidden):
+            return math.inf
+        plus, minus = ([table[~forbidden[0]] for table, _ in side] for side in (here, there))
+        if forbidden[0].all() or (len(plus) == len(minus) == 1 and np.array_equal(*plus, *minus)):
+            return error
+        stack = [own - own[0] for own in plus] + [own[0] - own for own in minus]
+        self.budget.charge("the comparison of tables", 4e-7 * len(stack) * stack[0].size)
+        off = stack[0]
+        if len(stack) > 1:  # sums are rounded once: a large number hides nothing
+            off = np.array([math.fsum(numbers) for numbers in zip(*stack, strict=True)])
+        rounding = 4.0 * UNIT * sum(float(np.abs(own).max()) for own in (*stack, off))
+        return float(off.max() - off.min()) + rounding + error

@@ -1,0 +1,98 @@
+"""What a reader of model files returns; and tables of weights, as of the UAI competitions."""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dobrushin.verify.document import Array, Budget
+from dobrushin.verify.model import UNIT, largest
+
+# Rows of probabilities that miss 1 by less than the first, for each state, are right; those that
+# miss it by less than the second are rounded, and divided by their sum; others stay as they are.
+RIGHT, ROUNDED = 1e-15, 1e-5
+COMMENT_OR_WORD = re.compile(rb"#[^\n]*|[^\s#]+")
+PER_SCOPE = 2e-5  # seconds to look at a table of a model file
+Scope = tuple[int, ...]
+Logs = tuple[Scope, Array, float]  # scope, log-table, and how far an entry may be off
+
+
+class ModelFile(NamedTuple):
+    """Numbers of states, factors near some variables, and names where the file has any."""
+
+    states: Any
+    factors: Iterable[Logs]
+    names: Sequence[Any] = ()  # the text of a name may be `str` or `repr` of what is here
+    state_names: Any = ()
+    # Of a field, which has to be the same: numbers of single variables, least and largest values.
+    field: tuple[dict[int, Array], Array, Array] | None = None
+
+
+def spin_table(value: float, count: int) -> Array:
+    """Return a number times the product of spins, -1 and 1."""
+    spins = 2.0 * np.indices((2,) * count) - 1.0
+    return np.asarray(float(value) * np.prod(spins, axis=0))
+
+
+def of_weights(
+    sizes: Array, tables: Iterable[tuple[list[int], Array]], are_chances: bool, inside: Array
+) -> ModelFile:
+    """Make a model of tables of weights; variables of one state are left out."""
+    position, touched, factors = np.cumsum(sizes > 1) - 1, set(inside.tolist()), list[Logs]()
+    for scope, weights in tables:
+        free = [v for v in scope if sizes[v] > 1]
+        places = tuple(position[free].tolist())
+        if not touched.isdisjoint(places):
+            logs, error = _logs(weights.reshape(-1, sizes[scope[-1]]), are_chances)
+            factors.append((places, logs.reshape(sizes[free]), error))
+    return ModelFile(sizes[sizes > 1], factors)
+
+
+def _logs(rows: Array, are_chances: bool) -> tuple[Array, float]:
+    """Return the logarithms of weights, or of rows of chances, and bound their errors.
+
+    A weight is rounded once when it is read; a division adds as many roundings as its sum has
+    terms; a logarithm is right to within two units in the last place. A power of two, which is a
+    constant, is taken out first.
+    """
+    if not np.all((rows >= 0.0) & (rows < math.inf)):
+        raise ValueError("a weight is negative, infinite or not a number")
+    error, states = UNIT, rows.shape[-1]
+    scaled = np.ldexp(rows, -math.frexp(float(rows.max(initial=0.0)))[1])
+    if np.min(scaled, where=rows > 0.0, initial=1.0) >= 2.0**-1022 and not are_chances:
+        rows = scaled
+    if are_chances:
+        sums = rows.sum(axis=-1, keepdims=True)
+        off = np.abs(sums - 1.0)
+        is_rounded = (off > RIGHT * states) & (off <= ROUNDED)
+        rows = np.where(is_rounded, rows / np.where(is_rounded, sums, 1.0), rows)
+        error += (states + 1) * UNIT * bool(is_rounded.any())
+    with np.errstate(divide="ignore"):
+        logs = np.log(rows)
+    return logs, error + 4.0 * UNIT * largest(logs)
+
+
+def read_uai(data: bytes, inside: Array, budget: Budget) -> ModelFile:
+    """Read a preamble and tables of weights."""
+    found = (match[0] for match in COMMENT_OR_WORD.finditer(data))
+    words = (word for word in found if not word.startswith(b"#"))
+
+    def take(kind: Any, count: int | None = None) -> list[Any]:
+        if count is None:
+            (count,) = take(int, 1)
+        taken = list(map(kind, islice(words, count)))
+        if len(taken) < count:
+            raise EOFError("the file ends early")
+        return taken
+
+    (kind,) = take(bytes, 1)
+    if kind not in (b"MARKOV", b"BAYES"):
+        raise ValueError("it begins with neither MARKOV nor BAYES")
+    sizes = np.array(take(int))
+    scopes = [take(int) for _ in range(*take(int, 1))]
+    budget.charge("the tables of the model file", PER_SCOPE * len(scopes))
+    tables = ((scope, np.array(take(float))) for scope in scopes)
+    return of_weights(sizes, tables, kind == b"BAYES", inside)
