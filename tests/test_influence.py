@@ -78,10 +78,10 @@ def test_best_is_never_worse_than_the_paper(family, seed):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_best_without_enumeration_holds(family, monkeypatch):
     """The closed forms alone, which large neighbourhoods fall back on."""
-    from dobrushin._influence import budget
+    from dobrushin._influence import theorems
 
-    monkeypatch.setattr(budget, "BEST", 0.0)
-    monkeypatch.setattr(budget, "BEST_DEGREE", 0)
+    monkeypatch.setattr(theorems, "BEST_OPERATIONS", 0.0)
+    monkeypatch.setattr(theorems, "BEST_DEGREE", 0)
     for seed in range(150):
         for zeros in (False, True):
             model = random_model(np.random.default_rng(seed), family, n=4, zeros=zeros, strength=[0.3, 1, 3][seed % 3])

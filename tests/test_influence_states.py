@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import dobrushin as db
 import reference
-from dobrushin._influence import budget
+from dobrushin._influence import theorems
 from models import random_model
 from test_influence import excess
 
@@ -21,14 +21,14 @@ COARSE = {"pairwise": "Theorem 4, coarse", "factors": "range of the factors, coa
 @pytest.fixture
 def no_enumeration(monkeypatch):
     """Closed forms only."""
-    monkeypatch.setattr(budget, "BEST", 0.0)
+    monkeypatch.setattr(theorems, "BEST_OPERATIONS", 0.0)
 
 
 @pytest.fixture
 def coarse(monkeypatch):
     """Every row is beyond the budgets for enumeration and for double differences."""
-    monkeypatch.setattr(budget, "BEST", 0.0)
-    monkeypatch.setattr(budget, "RANGES", -1.0)
+    monkeypatch.setattr(theorems, "BEST_OPERATIONS", 0.0)
+    monkeypatch.setattr(theorems, "RANGE_OPERATIONS", -1.0)
 
 
 def own_tables(model, i):
@@ -87,8 +87,8 @@ def test_the_range_of_the_factors_is_the_literal_one(method):
 @given(seed=SEEDS, zeros=st.booleans(), power=st.sampled_from([-320, -16, -6, 0, 1, 8, 98]))
 def test_coarse_bounds_hold(family, seed, zeros, power):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(budget, "BEST", 0.0)
-        patch.setattr(budget, "RANGES", -1.0)
+        patch.setattr(theorems, "BEST_OPERATIONS", 0.0)
+        patch.setattr(theorems, "RANGE_OPERATIONS", -1.0)
         model = random_model(np.random.default_rng(seed), family, zeros=zeros, max_states=4, strength=10.0**power)
         bound = db.influence(model)
         assert set(bound.theorems) <= {COARSE[family]}
@@ -131,7 +131,7 @@ def test_one_distance_from_the_mean_is_no_bound():
 @pytest.mark.usefixtures("no_enumeration")
 def test_a_spent_budget_for_offsets_leaves_bounds(monkeypatch, offsets):
     full = [db.influence(strong_unaries(seed)).matrix.toarray() for seed in range(30)]
-    monkeypatch.setattr(budget, "OFFSETS", offsets)
+    monkeypatch.setattr(theorems, "OFFSET_OPERATIONS", offsets)
     gained = 0
     for seed in range(30):
         model = strong_unaries(seed)

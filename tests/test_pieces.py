@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dobrushin as db
-from dobrushin._influence import budget
+from dobrushin._influence import theorems
 from dobrushin._shared import compile as pieces
 from dobrushin._shared.call import Deadline
 from models import FAMILIES, random_model
@@ -35,15 +35,15 @@ def influences(seed):
 def closed_forms(seed):
     """The same where nothing is enumerated."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(budget, "BEST", 0.0)
-        patch.setattr(budget, "BEST_DEGREE", 0)
+        patch.setattr(theorems, "BEST_OPERATIONS", 0.0)
+        patch.setattr(theorems, "BEST_DEGREE", 0)
         return influences(seed)
 
 
 def coarse_bounds(seed):
     """The same where even double differences take too long."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(budget, "RANGES", -1.0)
+        patch.setattr(theorems, "RANGE_OPERATIONS", -1.0)
         return closed_forms(seed)
 
 
@@ -132,9 +132,9 @@ _ENDLESS = {
 }
 _PREPARE = """
 import numpy as np, dobrushin as db
-from dobrushin._influence import budget
+from dobrushin._influence import theorems
 from dobrushin._shared import compile as pieces
-budget.RANGES = budget.CELLS = float("inf")
+theorems.RANGE_OPERATIONS = theorems.RANGE_ENTRIES = float("inf")
 grid = db.Ising.grid(4, 4, couplings=0.2)
 wide = db.PairwiseMRF([np.zeros(3), np.zeros(10**6)], [(0, 1)], [np.random.default_rng(0).normal(size=(3, 10**6))])
 small = db.PairwiseMRF([np.zeros(3)] * 2, [(0, 1)], [np.ones((3, 3))])

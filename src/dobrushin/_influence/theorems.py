@@ -1,4 +1,4 @@
-"""The bounds for each form: spins, pairs with and without the help of unaries, and factors of any kind."""
+"""Bounds on the influence for each form: one function a form, over the compiled loop of its theorem."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dobrushin._influence import budget
 from dobrushin._influence.rows import Bounds, WantedRows, over_rows, theorem_for
 from dobrushin._kernels import factor_influence, pair_influence
 from dobrushin._kernels.gap import RANGE, RANGE_COARSE, THM4_COARSE, THM6, THM6_TIGHT
@@ -17,17 +16,80 @@ from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._models.spins import SpinTerms
 from dobrushin._shared.arrays import Array, Floats, Ints, frozen, prefix_sums, rows_at
+from dobrushin._shared.environment import log
+from dobrushin.errors import BudgetError
 
-# Potentials of labelled pairs that are written out at a time, for the rows that are enumerated.
-_WRITTEN = 2**18
-# Terms of more variables have neighbourhoods that are too large to enumerate anyway.
+# Limits on the work for one row of influence, in elementary operations (about a nanosecond each). Rows that need more
+# operations to enumerate fall back on a closed form with method="best"; with method="exact" they are an error.
+BEST_OPERATIONS = 1e5
+EXACT_OPERATIONS = 1e9
+# Neighbours of a variable whose sign patterns, 2 ** (degree - 1) for each of them, are enumerated for Theorem 5.
+BEST_DEGREE = 12
+EXACT_DEGREE = 24
+# Operations for the double differences of the tables of a row, and entries of a table, which is read without a pause.
+# Beyond either limit, each value is compared with a central one instead of with every other value.
+RANGE_OPERATIONS = 5e9
+RANGE_ENTRIES = 2e7
+# Operations for the offsets of a row that come from unaries; the entries that remain then go without an offset.
+OFFSET_OPERATIONS = 2 * 10**9
+# States of a variable with several neighbours up to which offsets are bounded, and of a Potts model up to which unaries
+# are used.
+LEAD_STATES = 4096
+UNARY_STATES = 10**7
+# Table entries that are written out at a time to enumerate the rows of a Potts model.
+_WRITTEN_ENTRIES = 2**18
+# Variables of a term up to which the neighbourhoods of its variables may be small enough to enumerate.
 _TABLE_ORDER = 12
+
+# -- budgets ----------------------------------------------------------------------------------
+
+
+def enumerable(wanted: WantedRows, k_own: Ints, k_other: Ints, members: Ints | int = 0) -> tuple[Ints, int]:
+    """Return the rows whose neighbourhoods are small enough to enumerate, and the size of the largest table of laws.
+
+    `members` is the number of neighbours that the factors of each row name, counted once for each factor.
+    """
+    start, is_exact = wanted.start, wanted.method == "exact"
+    logs, sums = prefix_sums(np.log(k_other.astype(float))), prefix_sums(k_other.astype(float))
+    with np.errstate(over="ignore"):
+        laws = np.exp(logs[start[1:]] - logs[start[:-1]]) * k_own
+        cost = laws * np.maximum(1.0 + sums[start[1:]] - sums[start[:-1]], members)
+    over = (cost > (EXACT_OPERATIONS if is_exact else BEST_OPERATIONS)) & (np.diff(start) > 0)
+    if over.any():
+        if is_exact:
+            r = int(np.argmax(over))
+            raise over_budget(wanted.labels[int(wanted.positions[r])], float(cost[r]), EXACT_OPERATIONS)
+        log.info("influence: %d of %d rows have too many neighbours to enumerate", np.sum(over), len(over))
+    rows = np.flatnonzero(~over & (np.diff(start) > 0))
+    return frozen(rows), int(np.rint(laws[rows].max(initial=0.0)))
+
+
+def over_budget(label: object, cost: float, limit: float) -> BudgetError:
+    """Make the exception for a row of the exact influence that is too expensive."""
+    return BudgetError(
+        f"The exact influence on variable {label!r}", cost, limit, "operations", "Use method='best' instead."
+    )
+
+
+def split_rows(start: Ints, cost: Floats, cells: Floats) -> tuple[Ints, Ints]:
+    """Split rows by their tables: return the rows whose double differences are affordable, and the other rows.
+
+    For each entry of the rows, `cost` is the number of operations for its double differences, and `cells` the number of
+    potentials that they read.
+    """
+    total = prefix_sums(cost)
+    large = prefix_sums(cells > RANGE_ENTRIES)
+    coarse = (total[start[1:]] - total[start[:-1]] > RANGE_OPERATIONS) | (large[start[1:]] > large[start[:-1]])
+    if coarse.any():
+        log.info("influence: %d of %d rows have too many states for double differences", np.sum(coarse), len(coarse))
+    return frozen(np.flatnonzero(~coarse)), frozen(np.flatnonzero(coarse))
+
 
 # -- factors of any kind -----------------------------------------------------------------------
 
 
 class Packed(NamedTuple):
-    """The factors of each row, their members as places in the row's list of neighbours."""
+    """The factors of each row; their other members are places in the row's list of neighbours."""
 
     k_own: Ints
     unary_start: Ints
@@ -45,7 +107,7 @@ class Packed(NamedTuple):
 
 @theorem_for(FactorTables)
 def factor_rows(form: FactorTables, wanted: WantedRows) -> Bounds:
-    """Return the range of the factors and, unless the method is "paper", enumeration under a budget.
+    """Bound the influence by the range of the factors and, unless the method is "paper", by affordable enumeration.
 
     The paper has no theorem for factors: see the theory page, "Range of the factors".
     """
@@ -64,7 +126,7 @@ def _enumerate_neighbors(packed: Packed, wanted: WantedRows, bounds: Bounds) -> 
         bounds.cap[:] = 1.0
         return bounds
     members = packed.m_start[packed.f_start[1:]] - packed.m_start[packed.f_start[:-1]]
-    rows, room = budget.enumerable(wanted, packed.k_own, packed.k_other, members)
+    rows, room = enumerable(wanted, packed.k_own, packed.k_other, members)
     bounds = wanted.before_enumeration(bounds)
     _enumerate_rows(rows, room, packed, bounds)
     return bounds
@@ -81,21 +143,21 @@ def _enumerate_rows(rows: Ints, room: int, packed: Packed, bounds: Bounds) -> No
 def _find_ranges(packed: Packed, bounds: Bounds) -> None:
     """Fill in the range of the factors, or distances from a centre in rows where that takes too long."""
     k_own, _, _, start, k_other, f_start, m_start, *_ = packed
-    # For each member of a factor its entry, that is, the neighbour that it is in the row; and members by entry.
+    # `entry` has the neighbour of the row that each member of a factor is; `order` sorts the members by neighbour.
     row = np.repeat(np.arange(len(k_own)), np.diff(f_start))
     entry = np.repeat(start[row], np.diff(m_start)) + packed.m_of
     order = np.argsort(entry, kind="stable")
     factor = np.repeat(np.arange(len(packed.base)), np.diff(m_start))[order]
     by_start = prefix_sums(np.bincount(entry, minlength=int(start[-1])))
     by_neighbor = frozen(by_start), frozen(order), frozen(factor)
-    # For each entry, how many potentials the factors have that it shares.
+    # `cells` has the number of potentials of the factors that each neighbour shares with the row's variable.
     logs = prefix_sums(np.log(k_other.astype(float))[entry])
     with np.errstate(over="ignore"):
         sizes = np.repeat(k_own, np.diff(start))[entry[order]] * np.exp(
             (logs[m_start[1:]] - logs[m_start[:-1]])[factor]
         )
     cells = np.bincount(entry[order], weights=sizes, minlength=len(k_other)).astype(np.float64)
-    rows, coarse = budget.split_rows(start, cells * k_other, cells)
+    rows, coarse = split_rows(start, cells * k_other, cells)
     bounds.theorem[:] = RANGE
     _, entries = rows_at(start, rows)
     room = int(np.rint(cells[entries].max(initial=0.0)))
@@ -112,7 +174,7 @@ def _room_for_values(k_other: Ints) -> Floats:
 
 
 def _find_coarse_ranges(rows: Ints, packed: Packed, by_neighbor: tuple[Array, ...], name: int, bounds: Bounds) -> None:
-    """Fill in the bounds by distances from a centre on some rows."""
+    """Fill in the bounds of some rows, from the distance of each value of a neighbour to a central value."""
     k_own, unary_start, unary, start, k_other, _, *rest = packed
     _, entries = rows_at(start, rows)
     bounds.theorem[entries] = name
@@ -124,7 +186,7 @@ def _find_coarse_ranges(rows: Ints, packed: Packed, by_neighbor: tuple[Array, ..
 
 
 def pack_factors(form: FactorTables, positions: Ints, start: Ints, columns: Array) -> Packed:
-    """The factors of some rows, as the kernels take them; single-variable factors are factors here, not unaries."""
+    """Pack the factors of some rows for the kernels; factors of one variable are not read as unaries here."""
     f_start, slot = rows_at(form.factor_start, positions)
     factor = form.factor_of[slot]
     m_start, member = rows_at(form.scope_start, factor)
@@ -162,7 +224,7 @@ def pack_pairs(
 
 @theorem_for(PairTables)
 def pair_table_rows(form: PairTables, wanted: WantedRows) -> Bounds:
-    """Bound the influence by Theorem 4, by its sharper form with unaries, and by enumeration under a budget."""
+    """Bound the influence by Theorem 4, by its sharper form with unaries, and by affordable enumeration."""
     entry = wanted.entries(form.start)
     packed = pack_pairs(
         form.cardinalities[wanted.positions], form.unary_start[wanted.positions], form.unary,
@@ -176,22 +238,22 @@ def pair_table_rows(form: PairTables, wanted: WantedRows) -> Bounds:
 
 
 def _find_bounds(packed: Packed, wanted: WantedRows, bounds: Bounds) -> None:
-    """Fill `bounds` by Theorem 4; in rows where that takes too long, by distances from one central law."""
+    """Fill in the bounds by Theorem 4; in rows where that takes too long, by distances from a central value."""
     start, k_own, k_other = packed.start, packed.k_own, packed.k_other
     own = np.repeat(k_own, np.diff(start)).astype(float)
-    rows, coarse = budget.split_rows(start, 0.5 * (own + 16) * k_other.astype(float) ** 2, own * k_other)
+    rows, coarse = split_rows(start, 0.5 * (own + 16) * k_other.astype(float) ** 2, own * k_other)
     _, entries = rows_at(start, rows)
     cells, states = int((own * k_other)[entries].max(initial=0.0)), int(k_own[rows].max(initial=0))
-    # Leads are kept in rows with several neighbours.
+    # Only rows with several neighbours need room for the leads of states over each other.
     several = k_own[rows][np.diff(start)[rows] > 1]
-    room = 0 if wanted.is_paper else int(several[several <= budget.LEADS].max(initial=0))
+    room = 0 if wanted.is_paper else int(several[several <= LEAD_STATES].max(initial=0))
     work = (
         np.empty(cells), np.empty(cells), np.empty((pair_influence.LABELS, states)),
         np.empty((pair_influence.VALUES, int(k_other[entries].max(initial=0)))),
         np.empty((room, room)), np.empty((room, room)), np.empty((2, room), dtype=np.int64),
         np.empty(pair_influence.STATE),
     )  # fmt: skip
-    offsets = 0 if wanted.is_paper else budget.OFFSETS
+    offsets = 0 if wanted.is_paper else OFFSET_OPERATIONS
     tables = (*packed[:5], packed.base, packed.own_stride, packed.m_stride, packed.table)
     over_rows(pair_influence.pair_rows, len(rows), rows, *tables, offsets, *work, *bounds, at_once=8.0 * cells)
     if len(coarse):
@@ -202,25 +264,25 @@ def _find_bounds(packed: Packed, wanted: WantedRows, bounds: Bounds) -> None:
 
 @theorem_for(LabelPairs)
 def label_pair_rows(form: LabelPairs, wanted: WantedRows) -> Bounds:
-    """Theorem 4 from strengths alone; tables are written out only for the rows that are enumerated."""
+    """Bound the influence by Theorem 4 from couplings and unaries, and by enumeration, which writes tables out."""
     strength, k, start = form.couplings.data[wanted.entries(form.couplings.indptr)], form.states, wanted.start
     given, count = form.given_unaries, len(wanted.positions)
     unary = np.zeros((count, 0)) if given is None else given[wanted.positions]
     bounds = wanted.no_bounds()
     if wanted.method != "exact":
-        readable = unary if k <= budget.UNARIES else np.zeros((count, 0))
+        readable = unary if k <= UNARY_STATES else np.zeros((count, 0))
         arguments = (start, frozen(strength), frozen(readable), wanted.is_paper, *bounds)
         over_rows(potts_rows, count, *arguments, at_once=32.0 * readable.shape[1])
     if wanted.is_paper:
         return bounds
     k_own, k_other = np.full(count, k), np.full(len(strength), k)
-    rows, room = budget.enumerable(wanted, k_own, k_other)
+    rows, room = enumerable(wanted, k_own, k_other)
     values, theorem, cap = wanted.before_enumeration(bounds)
-    equal = np.eye(k if len(rows) else 0).ravel()  # only where it is small
+    equal = np.eye(k if len(rows) else 0).ravel()  # where a row is enumerated, k is small
     sizes = np.diff(start)
     written = np.cumsum(sizes[rows] * k * k)
     while len(rows):
-        last = max(1, int(np.searchsorted(written, written[0] + _WRITTEN)))
+        last = max(1, int(np.searchsorted(written, written[0] + _WRITTEN_ENTRIES)))
         part, rows, written = rows[:last], rows[last:], written[last:]
         part_start, entry = rows_at(start, part)
         own, edges = np.arange(len(part)), np.arange(len(entry))
@@ -240,14 +302,14 @@ def label_pair_rows(form: LabelPairs, wanted: WantedRows) -> Bounds:
 
 @theorem_for(SpinPairs)
 def spin_pair_rows(form: SpinPairs, wanted: WantedRows) -> Bounds:
-    """Theorem 5, and its exact form up to a degree limit."""
+    """Bound the influence by Theorem 5, or by its exact form where variables have few enough neighbours."""
     degrees = np.diff(wanted.start)
-    degree, limit = int(degrees.max(initial=0)), budget.BEST_DEGREE
+    degree, limit = int(degrees.max(initial=0)), BEST_DEGREE
     if wanted.method == "exact":
         limit = max(limit, degree)
-        if degree > budget.EXACT_DEGREE:
+        if degree > EXACT_DEGREE:
             label = wanted.labels[int(wanted.positions[int(np.argmax(degrees))])]
-            raise budget.over_budget(label, 2.0 ** (degree - 1), 2.0 ** (budget.EXACT_DEGREE - 1))
+            raise over_budget(label, 2.0 ** (degree - 1), 2.0 ** (EXACT_DEGREE - 1))
     bounds, matrix = wanted.no_bounds(), form.couplings
     over_rows(
         ising_rows, len(wanted.positions), wanted.positions, matrix.indptr, matrix.data, form.fields, wanted.start,
@@ -258,7 +320,7 @@ def spin_pair_rows(form: SpinPairs, wanted: WantedRows) -> Bounds:
 
 @theorem_for(SpinTerms)
 def spin_term_rows(form: SpinTerms, wanted: WantedRows) -> Bounds:
-    """Bound the influence by Theorem 6 (tightened unless the method is "paper") and by enumeration under a budget."""
+    """Bound the influence by Theorem 6 (tightened unless the method is "paper") and by affordable enumeration."""
     bounds = wanted.no_bounds()
     if wanted.method != "exact":
         widest = int(np.diff(wanted.start).max(initial=0))

@@ -284,9 +284,13 @@ class Model(WithGraph):
             label = self._labels[fault.position]
             raise ArgumentError("evidence", fault.requirement, got=fault.got, where=f"label {label!r}") from None
         kept = np.flatnonzero(~fixed)
-        model = rest.to_model(self._labels_at(kept))._name_states(self._names_of(kept))
-        model._memory.share(self._memory)
-        return model
+        return self._part_model(rest, self._labels_at(kept), kept)
+
+    def _part_model(self, form: Form, labels: Sequence[Hashable], positions: Ints) -> Model:
+        """Make the model of some variables, with their names of states and the memory of this model."""
+        part = form.to_model(labels)._name_states(self._names_of(positions))
+        part._memory.share(self._memory)
+        return part
 
     @public()
     def merge(self, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
@@ -340,8 +344,7 @@ class Model(WithGraph):
             raise ArgumentError("model", "one without forbidden combinations of states", self)
         inside, inner = find_ball(parts, centres, radius)
         form = parts.part(inside, inner).off_by(parts.error)
-        model = form.to_model(inside.tolist())._name_states(self._names_of(inside))
-        model._memory.share(self._memory)
+        model = self._part_model(form, inside.tolist(), inside)
         return ModelPart(model, inner, Numbering(self.n_variables, inside))
 
     def _refuse_forbidden(self, evidence: Mapping[Any, int]) -> None:

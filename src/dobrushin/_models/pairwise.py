@@ -278,29 +278,25 @@ def _read_edges(edges: ArrayLike, n: int) -> Ints:
 
 
 def _read_tables(tables: Any, pairs: Ints, sizes: Ints) -> Floats:
-    shapes = sizes[pairs]
-    if isinstance(tables, np.ndarray) and tables.dtype != object and tables.ndim == 2:
+    """Read the log-tables of all edges into a flat array, one after the other; a single table serves all edges."""
+    shapes, is_array = sizes[pairs], isinstance(tables, np.ndarray) and tables.dtype != object
+    if is_array and tables.ndim == 2:
         tables = np.broadcast_to(tables, (len(pairs), *tables.shape))
-    if isinstance(tables, np.ndarray) and tables.dtype != object and tables.ndim == 3 and len(tables) == len(pairs):
-        flat = check.real_array(tables, "tables").reshape(len(pairs), -1 if len(pairs) else 0)
-        wrong = (shapes != tables.shape[1:]).any(axis=1)
-        got = np.broadcast_to(tables.shape[1:], shapes.shape)
-        parts = list(flat[:0])
+    if is_array and tables.ndim == 3 and len(tables) == len(pairs):
+        parts, got = [check.real_array(tables, "tables")], np.broadcast_to(tables.shape[1:], shapes.shape)
     else:
         parts = [check.real_array(table, "tables") for table in tables]
         if len(parts) != len(pairs):
             requirement = f"one table for each of {len(pairs)} edges"
             raise ArgumentError("tables", requirement, got=f"{len(parts)} tables")
         got = np.array([part.shape if part.ndim == 2 else (-1, -1) for part in parts]).reshape(-1, 2)
-        wrong = (shapes != got).any(axis=1)
-        flat = None
-    if wrong.any():
+    if (wrong := (shapes != got).any(axis=1)).any():
         k = int(np.argmax(wrong))
         requirement = f"of shape {tuple(shapes[k].tolist())} for edge {tuple(pairs[k].tolist())}"
         raise ArgumentError("tables", requirement, got=f"shape {tuple(got[k].tolist())}", where=f"index {k}")
-    joined = np.concatenate([*(part.ravel() for part in parts), np.empty(0)]) if flat is None else flat.ravel()
+    joined = np.concatenate([*(part.ravel() for part in parts), np.empty(0)])
     if (bad := ~check.is_log_potential(joined)).any():
         k = int(np.argmax(bad))
         e = int(np.searchsorted(np.cumsum(shapes.prod(axis=1)), k, side="right"))
         raise ArgumentError("tables", check.LOG_POTENTIAL, joined[k], f"index {e}")
-    return joined.astype(np.float64)
+    return joined

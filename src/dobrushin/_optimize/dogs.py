@@ -19,7 +19,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Bools, Floats, Ints, frozen
 from dobrushin._shared.call import bar, public
 from dobrushin._shared.compile import in_pieces
-from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
+from dobrushin._variation import evaluate, read_objective, warn_vacuous
 from dobrushin.errors import ArgumentError
 from dobrushin.typing import Guide, Iterations, Keep, ScanLike, Targets, Weights
 
@@ -94,34 +94,30 @@ def optimize_scan(
     d = np.zeros(source.n_variables)
     d[objective.positions] = objective.weights
 
-    rounds_to_do = (objective, d, goal, most, keep)
-    best = _improve(source, current, *rounds_to_do)
+    def improve(chooser: Influence) -> ScanResult:
+        """Run rounds of DoGS by an influence; return the best scan, or the last one."""
+        scan, before = current, np.inf
+        best = ScanResult(scan, evaluate(chooser, scan, objective))
+        descend = descent_on(chooser.matrix)
+        for _ in range(most):
+            if best.variation.value <= goal:
+                break
+            # The goal is for the certificate, which is rounded up: aim a little lower.
+            scan, linear = descend(scan, d, goal * (1 - 1e-9))
+            candidate = evaluate(chooser, scan, objective)
+            if keep == "last" or candidate.value < best.variation.value:
+                best = ScanResult(scan, candidate)
+            if not linear < before * (1 - _CONVERGED):
+                break
+            before = linear
+        return best
+
+    best = improve(source)
     if (chooser := guide_of(source, best.variation, guide)) is not None:
-        scan = _improve(chooser, current, *rounds_to_do).scan
+        scan = improve(chooser).scan
         best = ScanResult(scan, evaluate(source, scan, objective))
     if best.variation.is_vacuous:
         warn_vacuous(best.variation)
-    return best
-
-
-def _improve(
-    chooser: Influence, scan: Scan, objective: Objective, d: Floats, goal: float, most: int, keep: Keep
-) -> ScanResult:
-    """Return the best or the last scan of at most `most` rounds, by the influence that chooses."""
-    best = ScanResult(scan, evaluate(chooser, scan, objective))
-    descend = descent_on(chooser.matrix)
-    before = np.inf
-    for _ in range(most):
-        if best.variation.value <= goal:
-            break
-        # The goal is for the certificate, which is rounded up: aim a little lower.
-        scan, linear = descend(scan, d, goal * (1 - 1e-9))
-        candidate = evaluate(chooser, scan, objective)
-        if keep == "last" or candidate.value < best.variation.value:
-            best = ScanResult(scan, candidate)
-        if not linear < before * (1 - _CONVERGED):
-            break
-        before = linear
     return best
 
 
