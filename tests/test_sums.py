@@ -16,7 +16,7 @@ from dobrushin._estimate.method import METHODS
 from dobrushin._exact import arithmetic, engine, order
 from dobrushin._exact.arithmetic import Working
 from dobrushin._exact.engine import plan_sums
-from dobrushin._exact.order import find_order, refuse_dense
+from dobrushin._exact.order import find_order, graph_of, refuse_dense
 from dobrushin._kernels import orders as kernels
 from dobrushin._kernels.reorder import reorder
 from dobrushin._models.memory import Memory
@@ -662,8 +662,7 @@ def test_a_dense_model_is_refused_at_once():
 
 def test_density_is_judged_by_what_every_order_needs():
     def refuse(model, most):
-        start, indices = model._form.adjacency
-        refuse_dense(start.astype(np.int64), indices.astype(np.int64), most)
+        refuse_dense(graph_of(model._form.adjacency), most)
 
     for n in range(1, 8):
         model = db.Ising(np.ones((n, n)) - np.eye(n))
@@ -682,10 +681,8 @@ def test_a_huge_grid_is_refused_on_sight_of_a_piece(monkeypatch):
     seen = []
     neighbor_sets = order._neighbor_sets
     monkeypatch.setattr(order, "_neighbor_sets", lambda g: seen.append(g.shape[0]) or neighbor_sets(g))
-    start, indices = model._form.adjacency
-    graph = sparse.csr_matrix((np.ones(len(indices)), indices, start), shape=(150**2, 150**2))
     with pytest.raises(db.BudgetError):
-        order._min_fill(graph, [2] * 150**2, 2.0**28)
+        order._min_fill(graph_of(model._form.adjacency), [2] * 150**2, 2.0**28)
     assert seen == [4096]
 
 

@@ -97,7 +97,7 @@ def test_the_tree_is_that_of_plain_walks_and_a_wrong_leaf_rule_is_caught():
         tree = read_walks(model._form)
         # Leaves that are always 0: the rule of a careless reader.
         careless = walks.WalkTree(**{**vars(tree), "twin": -1 - tree.twin})
-        known = careless._expand((), 0, 0, np.full(5, -1, dtype=np.int8), 0.0, 10**4, np.zeros(5, dtype=bool))
+        known = careless.odds_of(0, np.full(5, -1, dtype=np.int8), 0.0, 10**4, np.zeros(5, dtype=bool))
         turned += not known.low * (1 - 1e-9) <= odds <= known.high * (1 + 1e-9)
     assert turned > 20
 
@@ -111,7 +111,7 @@ def test_branches_expanded_one_by_one_are_the_same(monkeypatch):
         fixed[n - 1] = rng.integers(-1, 2)
         ends = []
         for call in (2**22, 0):
-            monkeypatch.setattr(walks, "_CALL", call)
+            monkeypatch.setattr(walks, "_MAX_VISITS_OF_CALL", call)
             found = tree.odds_of(0, fixed, 0.0, 10**6, np.zeros(n, dtype=bool))
             ends.append((found.low, found.high))
         np.testing.assert_allclose(ends[0], ends[1], rtol=1e-10)
@@ -132,7 +132,7 @@ def test_one_field_for_each_exit_is_no_bound():
                 if w in inside:
                     go((*path, h), w, seen | {w})
                 else:
-                    below = tree._expand((*path, h), root, w, fixed, 0.0, 10**6, np.zeros(n, dtype=bool))
+                    below = tree.odds_of(root, fixed, 0.0, 10**6, np.zeros(n, dtype=bool), (*path, h))
                     R = np.sqrt(below.low * below.high)
                     found.setdefault(h, (u, []))[1].append((1 + tree.alpha[h] * R) / (1 + tree.beta[h] * R))
 
@@ -254,7 +254,7 @@ def _star_at_the_end_of_the_range(downwards):
 @pytest.mark.parametrize("call", [2**22, 0])
 @pytest.mark.parametrize("downwards", [False, True])
 def test_products_at_the_end_of_the_range_are_rounded_outwards(downwards, call, monkeypatch):
-    monkeypatch.setattr(walks, "_CALL", call)
+    monkeypatch.setattr(walks, "_MAX_VISITS_OF_CALL", call)
     model = _star_at_the_end_of_the_range(downwards)
     truth = db.estimate(model, [0], method="exact")
     assert 0.4 < truth.value[1] < 0.7

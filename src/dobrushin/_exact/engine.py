@@ -14,6 +14,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph
 
 from dobrushin._exact.arithmetic import (
     NoAllowedState,
@@ -28,15 +30,13 @@ from dobrushin._exact.arithmetic import (
 from dobrushin._exact.order import Order, find_order
 from dobrushin._exact.program import Scope, SumProgram, build
 from dobrushin._kernels.contraction import take_maxima
-from dobrushin._kernels.orders import two_colour
 from dobrushin._models.factors import FactorTables, adjacency
 from dobrushin._models.forms import Form
 from dobrushin._models.memory import Memory, Slot
 from dobrushin._models.near import Numbering
 from dobrushin._shared import device
-from dobrushin._shared.arrays import UNIT, Bools, Floats, Ints, frozen, is_among, prefix_sums
+from dobrushin._shared.arrays import UNIT, Bools, Floats, Ints, frozen, is_among
 from dobrushin._shared.call import NO_DEADLINE
-from dobrushin._shared.compile import code_for
 from dobrushin._shared.memory import bytes_text
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin.errors import BudgetError
@@ -271,13 +271,17 @@ class RegionFactors:
         ends, signs = ends[signs != 0], signs[signs != 0]
         high = np.ones(len(self.inside), dtype=np.int64)
         if (signs < 0).any():
-            owner, other = ends.T.ravel(), ends[:, ::-1].T.ravel()
-            order = np.argsort(owner, kind="stable")
-            start = prefix_sums(np.bincount(owner, minlength=len(high)))
-            sign = np.concatenate([signs, signs])[order]
-            high = code_for(two_colour, 8 * len(other))(frozen(start), frozen(other[order]), frozen(sign))
-        if high[0] < 0:  # frustrated
-            return None
+            # Two copies of the graph: negative edges join the one to the other. A variable is high where its first copy
+            # hangs together with that of the first variable of its component.
+            n, (i, j) = len(high), ends.T
+            across = n * (signs < 0)
+            rows, columns = np.concatenate([i, i + n]), np.concatenate([j + across, j + n - across])
+            copies = sparse.coo_array((np.ones(len(rows)), (rows, columns)), (2 * n, 2 * n))
+            first, second = csgraph.connected_components(copies, directed=False)[1].reshape(2, n)
+            if (first == second).any():  # frustrated
+                return None
+            _, root, component = np.unique(np.minimum(first, second), return_index=True, return_inverse=True)
+            high = (first == first[root[component]]).astype(np.int64)
         outside = high[~self.inside]
         return 1 - outside, outside, high[self.inside]
 

@@ -16,16 +16,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
-from scipy.sparse import csgraph
 
+from dobrushin._exact.order import graph_of, places_in_sweep
 from dobrushin._kernels import weights as loops
 from dobrushin._models.factors import FactorTables
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import UNIT, Floats, Ints, frozen, prefix_sums
 from dobrushin._shared.call import LateError, checked, current_deadline
 
-UNIT = 2.0**-53
 # Seconds of a round of matching per entry of all mini-buckets, and per bucket (benchmarks/strong.py).
 SECONDS_PER_ENTRY, _SECONDS_PER_BUCKET = 1e-7, 1e-4
 # Rounds of matching by beliefs; the first step and the smallest, by which factor steps grow, and by which they are cut
@@ -65,6 +62,10 @@ class Bucket:
     def is_split(self) -> bool:
         return len(self.groups) > 1
 
+    def axes(self, r: int) -> Scope:
+        """Return the scope of mini-bucket r: that of its message, and the variable to be summed out last."""
+        return (*self.groups[r].scope, self.variable)
+
 
 class Layout(NamedTuple):
     """Buckets in the order of elimination, and the scope of every table: factors first, then messages.
@@ -74,7 +75,7 @@ class Layout(NamedTuple):
 
     buckets: list[Bucket]
     scopes: list[Scope]
-    sizes: NDArray[np.int64]
+    sizes: Ints
 
     def length(self, scope: Sequence[int]) -> int:
         """Return the number of entries of a table with this scope."""
@@ -83,7 +84,7 @@ class Layout(NamedTuple):
     @property
     def entries(self) -> float:
         """Return the number of entries of all mini-buckets."""
-        return float(sum(self.length((*g.scope, b.variable)) for b in self.buckets for g in b.groups))
+        return float(sum(self.length(b.axes(r)) for b in self.buckets for r in range(len(b.groups))))
 
     @property
     def pass_seconds(self) -> float:
@@ -141,7 +142,7 @@ class _Search:
         for number, members in enumerate(self.scopes):
             for v in members:
                 self.tables_of[v].add(number)
-        self.place = _sweep(form)
+        self.place: list[int] = places_in_sweep(graph_of(form.adjacency)).tolist()
         self.cost = {v: self._cost(v) for v in range(form.n_variables)}
         self.buckets: list[Bucket] = []
         self.fewest_splits = min(cost[0] for cost in self.cost.values())
@@ -193,19 +194,9 @@ class _Search:
             self.cost[u] = self._cost(u)
 
 
-def _sweep(form: FactorTables) -> list[int]:
-    """Return the place of each variable in a sweep through the model, from end to end."""
-    start, neighbor = form.adjacency
-    n = form.n_variables
-    graph = sparse.csr_matrix((np.ones(len(neighbor), dtype=np.int8), neighbor, start), shape=(n, n))
-    place = np.empty(n, dtype=np.int64)
-    place[csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True)] = np.arange(n)
-    return place.tolist()
-
-
 def _tree(bucket: Bucket) -> list[tuple[int, int, frozenset[int]]]:
     """Return the links of a spanning tree of the mini-buckets that share most, with what each link shares."""
-    scopes = [frozenset((*group.scope, bucket.variable)) for group in bucket.groups]
+    scopes = [frozenset(bucket.axes(r)) for r in range(len(bucket.groups))]
     inside, links = {0}, []
     while len(inside) < len(scopes):
         pairs = [(r, s) for r in sorted(inside) for s in range(len(scopes)) if s not in inside]
@@ -239,16 +230,15 @@ class MiniBuckets:
 
     def __init__(self, form: FactorTables, layout: Layout) -> None:
         self.layout, self.form = layout, form
-        self._size_of: list[int] = layout.sizes.tolist()
-        self._walks: dict[tuple[Scope, Scope], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
-        self.tables: list[NDArray[np.float64]] = []
+        self._walks: dict[tuple[Scope, Scope], tuple[Ints, Ints]] = {}
+        self.tables: list[Floats] = []
         self.log_bound = 0.0
         # By bucket and link: what is added to the first group's product and taken from the second's.
-        self.shifts: dict[tuple[int, int], NDArray[np.float64]] = {}
+        self.shifts: dict[tuple[int, int], Floats] = {}
         self.tops: list[float] = []
         self.factors = [self._factor(k) for k in range(form.n_factors)]
 
-    def _factor(self, k: int) -> NDArray[np.float64]:
+    def _factor(self, k: int) -> Floats:
         scope, table = self.form.factor(k)
         axes = [scope.index(v) for v in self.layout.scopes[k]]
         flat = np.ascontiguousarray(table.transpose(axes)).ravel()
@@ -260,20 +250,16 @@ class MiniBuckets:
 
     # -- geometry --
 
-    def _walk(self, scope: Scope, axes: Scope) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _walk(self, scope: Scope, axes: Scope) -> tuple[Ints, Ints]:
         """Return sizes and strides to walk through a table beside one with these axes; some axes together are one.
 
         Axes that follow each other in both tables, or are all missing in the first, need one loop only.
         """
         if (known := self._walks.get((scope, axes))) is not None:
             return known
-        strides, stride = {}, 1
-        for v in reversed(scope):
-            strides[v] = stride
-            stride *= self._size_of[v]
         walk: list[list[int]] = []
-        for v in reversed(axes):
-            size, stride = self._size_of[v], strides.get(v, 0)
+        lengths, strides = self.layout.sizes[list(axes)].tolist(), self._strides(scope, axes)
+        for size, stride in zip(reversed(lengths), reversed(strides), strict=True):
             if walk and stride == (walk[-1][1] * walk[-1][0] if walk[-1][1] else 0):
                 walk[-1][0] *= size
             else:
@@ -283,24 +269,20 @@ class MiniBuckets:
         self._walks[scope, axes] = made
         return made
 
-    def _strides(self, scope: Scope, axes: Scope) -> NDArray[np.int64]:
+    def _strides(self, scope: Scope, axes: Scope) -> list[int]:
         """Return the stride of each axis in a table with this scope; 0 for axes outside it."""
         stride, strides = 1, {}
         for v in reversed(scope):
             strides[v] = stride
             stride *= int(self.layout.sizes[v])
-        return np.array([strides.get(v, 0) for v in axes], dtype=np.int64)
+        return [strides.get(v, 0) for v in axes]
 
-    def _lengths(self, axes: Scope) -> NDArray[np.int64]:
-        return self.layout.sizes[list(axes)]
-
-    def _product(self, b: int, r: int) -> NDArray[np.float64]:
+    def _product(self, b: int, r: int) -> Floats:
         """Return the logarithm of the product of the tables of a mini-bucket, with its shifts."""
         bucket = self.layout.buckets[b]
-        group = bucket.groups[r]
-        axes = (*group.scope, bucket.variable)
+        axes = bucket.axes(r)
         out = np.zeros(self.layout.length(axes))
-        for number in group.tables:
+        for number in bucket.groups[r].tables:
             loops.add_table(out, *self._walk(self.layout.scopes[number], axes), self.tables[number])
         for link, (first, second, shared) in enumerate(bucket.links):
             if r in (first, second) and (b, link) in self.shifts:
@@ -360,55 +342,50 @@ class MiniBuckets:
         terms = len(numbers) + 2 * len(bucket.groups) + 4
         return 3.0 * UNIT * (terms * size + 64.0 * len(bucket.groups) + 8.0 * states)
 
-    def _match_moments(self, b: int, products: list[NDArray[np.float64]]) -> None:
+    def _match_moments(self, b: int, products: list[Floats]) -> None:
         """Shift the products so that linked groups have the same power sums on what they share."""
         bucket = self.layout.buckets[b]
         for link, (r, s, shared) in enumerate(bucket.links):
-            sums = [self._log_marginal(bucket, products[k], k, shared) for k in (r, s)]
+            first, second = (self._log_marginal(products[k], bucket, k, shared) for k in (r, s))
+            # Entries where either is infinite are forbidden, or too small to matter.
+            is_finite = np.isfinite(first) & np.isfinite(second)
             w, u = bucket.groups[r].weight, bucket.groups[s].weight
-            shift = w * u / (w + u) * _difference(sums[1], sums[0])
+            shift = w * u / (w + u) * np.subtract(second, first, where=is_finite, out=np.zeros(len(first)))
             self.shifts[b, link] = shift
             for k, own in ((r, shift), (s, -shift)):
-                axes = (*bucket.groups[k].scope, bucket.variable)
-                loops.add_table(products[k], *self._walk(shared, axes), own)
+                loops.add_table(products[k], *self._walk(shared, bucket.axes(k)), own)
 
-    def _log_marginal(self, bucket: Bucket, product: NDArray[np.float64], k: int, shared: Scope) -> NDArray[np.float64]:
-        axes, weight = (*bucket.groups[k].scope, bucket.variable), bucket.groups[k].weight
-        out = np.zeros(self.layout.length(shared))
-        top = float(product.max())
-        if top > -math.inf:
-            powers = loops.exponentials(product, top, 1.0 / weight)
-            loops.add_up(powers, *self._walk(shared, axes), out)
+    def _log_marginal(self, product: Floats, bucket: Bucket, k: int, shared: Scope) -> Floats:
+        weight, top = bucket.groups[k].weight, float(product.max())
+        if top == -math.inf:
+            return np.full(self.layout.length(shared), top)
+        powers = loops.exponentials(product, top, 1.0 / weight)
         with np.errstate(divide="ignore"):
-            logs: NDArray[np.float64] = np.log(out) + top / weight
+            logs: Floats = np.log(self._marginal(powers, bucket.axes(k), shared)) + top / weight
         return logs
 
-    def _tighten(
-        self, bucket: Bucket, products: list[NDArray[np.float64]], messages: list[NDArray[np.float64]]
-    ) -> None:
+    def _tighten(self, bucket: Bucket, products: list[Floats], messages: list[Floats]) -> None:
         """Lower each message to the largest ratio of the sum to the other messages, if that is cheap and in range."""
         union: Scope = tuple(dict.fromkeys(v for group in bucket.groups for v in group.scope))
         largest = max(self.layout.length(group.scope) for group in bucket.groups)
         if self.layout.length(union) > 2.0**_MORE_BITS * largest:
             return
         tops = [float(product.max()) for product in products]
-        spans = [top - _least(product) for top, product in zip(tops, products, strict=True)]
-        if -math.inf in tops or max(spans) > _RANGE / len(products):
+        if -math.inf in tops:
             return
-        states = int(self.layout.sizes[bucket.variable])
-        start = np.cumsum([0, *(len(message) for message in messages)])[:-1]
-        strides = np.array([self._strides(group.scope, union) for group in bucket.groups]).reshape(len(messages), -1)
+        least = [float(np.min(product, where=product > -np.inf, initial=math.inf)) for product in products]
+        if max(top - low for top, low in zip(tops, least, strict=True)) > _RANGE / len(products):
+            return
+        lengths, states = self.layout.sizes[list(union)], int(self.layout.sizes[bucket.variable])
+        start = prefix_sums(np.array([len(message) for message in messages]))[:-1]
+        strides = np.array([self._strides(group.scope, union) for group in bucket.groups], dtype=np.int64)
         powers = np.concatenate([loops.exponentials(p, top, 1.0) for p, top in zip(products, tops, strict=True)])
         for r, message in enumerate(messages):
             with np.errstate(divide="ignore"):
-                inverses = np.concatenate(
-                    [
-                        np.where(m > -np.inf, np.exp(np.minimum(t - m, 700.0)), 0.0)
-                        for m, t in zip(messages, tops, strict=True)
-                    ]
-                )
+                allowed = [np.exp(np.minimum(t - m, 700.0)) for m, t in zip(messages, tops, strict=True)]
+                inverses = np.where(np.concatenate(messages) > -np.inf, np.concatenate(allowed), 0.0)
                 out = np.zeros(len(message))
-                loops.tighten(self._lengths(union), states, strides, start, powers, inverses, r, out)
+                loops.tighten(lengths, states, strides, start, powers, inverses, r, out)
                 np.minimum(message, np.log(out) + tops[r], out=message)
 
     def begin(self) -> None:
@@ -436,36 +413,35 @@ class MiniBuckets:
             if self.log_bound >= best:
                 self.log_bound, (self.tables, self.tops, self.shifts), step = best, known, _CUT * step
 
-    def backward(self, step: float) -> dict[tuple[int, int], NDArray[np.float64]]:
+    def backward(self, step: float) -> dict[tuple[int, int], Floats]:
         """Return shifts moved towards equal beliefs of linked groups on what they share.
 
         The belief of a mini-bucket is the derivative of log U by its product; that of a message is a marginal of the
         belief of the mini-bucket that received it.
         """
-        beliefs: dict[int, NDArray[np.float64]] = {}
+        beliefs: dict[int, Floats] = {}
         moved = dict(self.shifts)
         for b in checked(reversed(range(len(self.layout.buckets))), "the beliefs of mini-buckets"):
             bucket = self.layout.buckets[b]
             states = int(self.layout.sizes[bucket.variable])
             own = []
             for r, group in enumerate(bucket.groups):
-                axes = (*group.scope, bucket.variable)
                 product = self._product(b, r)
                 belief = np.empty(len(product))
                 loops.shares(product, states, group.weight, beliefs.pop(group.message, np.ones(1)), belief)
                 own.append(belief)
                 for number in group.tables:
                     if number >= len(self.factors):
-                        beliefs[number] = self._marginal(belief, axes, self.layout.scopes[number])
+                        beliefs[number] = self._marginal(belief, bucket.axes(r), self.layout.scopes[number])
             for link, (r, s, shared) in enumerate(bucket.links):
-                ends = [self._marginal(own[k], (*bucket.groups[k].scope, bucket.variable), shared) for k in (r, s)]
+                ends = (self._marginal(own[k], bucket.axes(k), shared) for k in (r, s))
+                first, second = (np.log(np.maximum(end, _LEAST_BELIEF)) for end in ends)
                 w, u = bucket.groups[r].weight, bucket.groups[s].weight
-                logs = [np.log(np.maximum(end, _LEAST_BELIEF)) for end in ends]
-                change = step * w * u / (w + u) * (logs[1] - logs[0])
+                change = step * w * u / (w + u) * (second - first)
                 moved[b, link] = moved.get((b, link), 0.0) + change
         return moved
 
-    def _marginal(self, belief: NDArray[np.float64], axes: Scope, scope: Scope) -> NDArray[np.float64]:
+    def _marginal(self, belief: Floats, axes: Scope, scope: Scope) -> Floats:
         out = np.zeros(self.layout.length(scope))
         loops.add_up(belief, *self._walk(scope, axes), out)
         return out
@@ -479,15 +455,5 @@ def make_minibuckets(form: FactorTables, layout: Layout, rounds: int = _ROUNDS) 
     return made
 
 
-def _difference(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """a - b, 0 where either is infinite: these entries are forbidden, or too small to matter."""
-    with np.errstate(invalid="ignore"):
-        return np.where(np.isfinite(a) & np.isfinite(b), a - b, 0.0)
-
-
-def _size(table: NDArray[np.float64]) -> float:
+def _size(table: Floats) -> float:
     return float(np.max(np.abs(table), where=table > -np.inf, initial=0.0))
-
-
-def _least(table: NDArray[np.float64]) -> float:
-    return float(np.min(table, where=table > -np.inf, initial=math.inf))

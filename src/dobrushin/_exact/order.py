@@ -1,4 +1,4 @@
-"""Orders of elimination: found greedily, then improved piece by piece, without making any table."""
+"""Orders of elimination: found greedily, then improved piece by piece, before any table is made."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _MAX_WORK_OF_RUN = 2**29
 _IMPROVED_FROM, _FIRST_STAGE, _SHARE_OF_STAGE, _LAST_STAGE = 2.0**22, 2**20, 0.15, 2**28
 # Orders with more entries than this multiple of the largest number that may be summed are not improved.
 _HOPE = 2.0**12
-# Searches for the order of a region: seeds, and the share of the entries that they may take.
+# Seeds that are tried for the order of a region, and the share of the entries that these searches may take as work.
 _SEEDS_OF_REGION, _SHARE_OF_REGION = 16, 0.05
-# A run of so little work may be interpreted; to look for the next variable takes so many operations for each.
+# A run of at most this work may be interpreted; looking for the next variable takes this many operations for each.
 _LITTLE_OPERATIONS, _OPERATIONS_PER_LOOK = 2**13, 8
 # Orders with more entries are refused: they would take hours.
 MAX_SUMMED_ENTRIES = 2.0**40
@@ -64,31 +64,38 @@ def find_order(
     smallest, with ties broken at random. Where the sums of the best order take long, a large-neighbourhood search
     improves it. Random numbers and work depend on the graph alone, so the order is the same every time.
     """
-    start, indices = (np.asarray(part, dtype=np.int64) for part in adjacency)
-    refuse_dense(start, indices, most)
+    graph = graph_of(adjacency)
+    refuse_dense(graph, most)
+    rank = places_in_sweep(graph)
     n = len(sizes)
-    graph = sparse.csr_matrix((np.ones(len(indices), dtype=np.int8), indices, start), shape=(n, n))
-    sweep = csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64)
     if n > _MAX_BITSET_VARIABLES:
-        return _order_of_large(graph, sizes.tolist(), sweep.tolist(), most)
-    rank = np.empty(n, dtype=np.int64)
-    rank[sweep] = np.arange(n)
-    arguments = _graph_arguments(start, indices, sizes)
+        return _order_of_large(graph, sizes.tolist(), np.argsort(rank).tolist(), most)
+    start, indices = (np.asarray(part, dtype=np.int64) for part in adjacency)
     with working.threads() if n > _QUICK_VARIABLES else nullcontext():
-        best, entries = _best_run(arguments, frozen(rank), sweep, most, working)
-    if not entries <= most:
-        _refuse(entries if entries < math.inf else 2.0**200, most)
+        best, entries = _best_run(_graph_arguments(start, indices, sizes), frozen(rank), most, working)
+    _refuse(min(entries, 2.0**200), most)
     return Order(best.tolist(), entries)
+
+
+def graph_of(adjacency: tuple[Array, Array]) -> Any:
+    """Return a sparse matrix with 1 for each pair of neighbours, from the CSR arrays of a graph."""
+    start, indices = adjacency
+    n = len(start) - 1
+    return sparse.csr_matrix((np.ones(len(indices), dtype=np.int8), indices, start), shape=(n, n))
+
+
+def places_in_sweep(graph: Any) -> Ints:
+    """Return the place of each variable in a sweep through the graph from end to end (reverse Cuthill-McKee)."""
+    return np.argsort(csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True))
 
 
 def find_region_order(
     start: Ints, neighbor: Ints, states: Ints, group: Ints,
     given: Ints, most: float,
 ) -> Order | None:  # fmt: skip
-    """The best order of a few that keep the variables of a group together; None if all have more entries than `most`.
+    """Return the best order of a few that keep a group together; None if all have more entries than `most`.
 
-    Ties are broken by `given`, then at random. Better orders are looked for as long as that takes little time beside
-    the sums.
+    Ties are broken by `given`, then at random. The search ends when it has taken a small share of the time of the sums.
     """
     if len(group) > 1:  # make the group neighbours of each other
         n = len(start) - 1
@@ -110,13 +117,13 @@ def find_region_order(
 
 
 def _graph_arguments(start: Ints, indices: Ints, sizes: Ints) -> tuple[Array, ...]:
-    """A graph as `greedy_order` takes it: neighbours, CSR, weights and numbers of states."""
+    """Return the graph as `greedy_order` takes it: CSR arrays, weights and numbers of states."""
     weights = np.maximum(1, np.round(8.0 * np.log2(sizes))).astype(np.int64)
     return frozen(start), frozen(indices), frozen(weights), frozen(sizes.astype(np.float64))
 
 
 def _make_order(graph: tuple[Array, ...], rule: int, given: Ints, seed: int, most: float, work: int) -> Any:
-    """`greedy_order`, interpreted as long as that takes little work."""
+    """Call `greedy_order`, interpreted where it takes little work."""
     code = code_for(greedy_order, _OPERATIONS_PER_LOOK * len(given) ** 2)
     if code is not greedy_order:
         made = code(*graph, rule, given, seed, most, _LITTLE_OPERATIONS)
@@ -125,48 +132,42 @@ def _make_order(graph: tuple[Array, ...], rule: int, given: Ints, seed: int, mos
     return greedy_order(*graph, rule, given, seed, most, work)
 
 
-def _best_run(arguments: tuple[Any, ...], rank: Ints, sweep: Ints, most: float, working: Working) -> tuple[Ints, float]:
+def _best_run(graph: tuple[Array, ...], rank: Ints, most: float, working: Working) -> tuple[Ints, float]:
     """Return the best order of some greedy runs, improved piece by piece where its sums take long, and its entries."""
-    weights, best, entries, work = arguments[2], sweep, math.inf, 0.0
+    start, indices, weights, sizes = graph
+    best, entries, work = rank, math.inf, 0.0
     rules = (FILL, CLIQUE, WEIGHTED_FILL) if weights.min() < weights.max() else (FILL, CLIQUE)
     runs = itertools.chain([(GIVEN, 0)], ((rule, seed) for seed in range(1, _SEARCH_ROUNDS + 1) for rule in rules))
     for rule, seed in runs:
         # Where even the best is far too large, more tries are not worth their time.
         if seed > 1 and (work > _SEARCH_SHARE * entries or entries > _HOPE * most):
             break
-        order, total, _, used = working.wait_for(
-            _make_order, arguments, rule, rank, seed, min(entries, 2.0**200), _MAX_WORK_OF_RUN
-        )
+        limits = min(entries, 2.0**200), _MAX_WORK_OF_RUN
+        order, total, _, used = working.wait_for(_make_order, graph, rule, rank, seed, *limits)
         work += used + _RUN_UNITS
         if total < entries:
             best, entries = order, total
-    if _IMPROVED_FROM < entries <= _HOPE * most:
-        return _improved(arguments, best, entries, working)
-    return best, entries
-
-
-def _improved(arguments: tuple[Any, ...], best: Ints, entries: float, working: Working) -> tuple[Ints, float]:
-    """Return the better of two searches after each stage, which do not depend on the number of threads."""
-    start, indices, _, sizes = arguments
-    work = _FIRST_STAGE
-    while work <= max(_FIRST_STAGE, min(_LAST_STAGE, _SHARE_OF_STAGE * entries)):
-        chains = [(start, indices, sizes, best, work + chain, work) for chain in range(2)]
-        for order, total in working.wait_for_all(reorder, chains):
+    if not _IMPROVED_FROM < entries <= _HOPE * most:
+        return best, entries
+    stage = _FIRST_STAGE
+    while stage <= max(_FIRST_STAGE, min(_LAST_STAGE, _SHARE_OF_STAGE * entries)):
+        # Always two searches, so that the order does not depend on the number of threads.
+        searches = [(start, indices, sizes, best, stage + k, stage) for k in range(2)]
+        for order, total in working.wait_for_all(reorder, searches):
             if total < entries:
                 best, entries = order, total
-        work *= 4
+        stage *= 4
     return best, entries
 
 
-def refuse_dense(start: Ints, indices: Ints, most: float) -> None:
+def refuse_dense(graph: Any, most: float) -> None:
     """Refuse a graph with a subgraph whose least degree makes every order exceed the limit on entries.
 
-    The first of them to be eliminated forms a clique with all its neighbours, of at least 2 states each.
+    The first variable of the subgraph to be eliminated forms a clique with its neighbours there, of at least 2 states
+    each.
     """
-    n = len(start) - 1
-    graph = sparse.csr_array((np.ones(len(indices)), indices, start), shape=(n, n))
     degree = max(0, math.floor(math.log2(most)))
-    core = np.ones(n)
+    core = np.ones(graph.shape[0])
     while core.any():
         inside = core * (graph @ core >= degree)
         if (inside == core).all():
@@ -183,25 +184,23 @@ def _refuse(entries: float, most: float) -> None:
 
 def _order_of_large(graph: Any, sizes: list[int], sweep: list[int], most: float) -> Order:
     """Return the better of a sweep and min-fill, on graphs too large for bits."""
-    best: Order | None = None
-    refusals = []
+    best, refusals = Order(sweep, most), []
     for find in (lambda: sweep, lambda: _min_fill(graph, sizes, most)):
         try:
             order = find()
-            entries = _entries_of(graph, sizes, order, most if best is None else best.entries)
+            best = Order(order, _entries_of(graph, sizes, order, best.entries))
         except BudgetError as refusal:
             refusals.append(refusal)
             continue
-        best = Order(order, entries)
-        if entries <= _GOOD * len(sizes):
+        if best.entries <= _GOOD * len(sizes):
             break
-    if best is None:
+    if len(refusals) == 2:
         raise min(refusals, key=lambda refusal: refusal.required)
     return best
 
 
 def _entries_of(graph: Any, sizes: list[int], order: list[int], most: float) -> float:
-    """Entries of all cliques of an order."""
+    """Return the entries of all cliques of an order; `BudgetError` beyond `most`."""
     neighbors = _neighbor_sets(graph)
     total = 0.0
     for v in checked(order, _STAGE):
@@ -217,9 +216,9 @@ def _entries_of(graph: Any, sizes: list[int], order: list[int], most: float) -> 
 
 
 def _min_fill(graph: Any, sizes: list[int], most: float) -> list[int]:
-    """Order that always takes a variable whose elimination adds the fewest edges, the first of them if several do.
+    """Return the order that always takes the first variable whose elimination adds the fewest edges.
 
-    The heap also holds outdated entries; they are known by a number of edges that is not the present one.
+    The heap also holds outdated entries: those with another number of edges than `missing` has.
     """
     n = len(sizes)
     if n > 2 * _PIECE_VARIABLES:
@@ -272,7 +271,7 @@ def _neighbor_sets(graph: Any) -> list[set[int]]:
 
 
 def _missing_edges(neighbors: list[set[int]], v: int) -> int:
-    """Pairs of neighbours of v that are not neighbours of each other."""
+    """Count the pairs of neighbours of v that are not neighbours of each other."""
     ring = neighbors[v]
     return (len(ring) * (len(ring) - 1) - sum(len(neighbors[u] & ring) for u in ring)) // 2
 

@@ -9,45 +9,50 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._kernels.walks import DOWN, MOST, UP, factor, lowered, prepare_walks, raised, walk_odds
-from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form
 from dobrushin._models.memory import Slot
-from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin._shared.arrays import UNIT, Bools, Floats, Ints, frozen, prefix_sums
 from dobrushin._shared.call import current_deadline
 
+States = NDArray[np.int8]
 # Seconds for each variable that is visited.
 SECONDS_PER_VISIT = 3.5e-8
-UNIT = 2.0**-53
 # Why walks are not for a model in which a factor of no variables is 0.
 IMPOSSIBLE = "no joint state is allowed."
 # Largest difference of logarithms whose exponential is taken.
 _LARGEST = 300.0
-# Rounds of belief propagation, which only tells where to look; the most neighbours of a variable.
-_ROUNDS, _MOST_NEIGHBORS = 12, 512
-# Branches are cut at this weight first, and then at ever smaller ones, by this factor.
-_FIRST, _FINER, _LEAST = 1e-2, 0.2, 1e-18
-# Visits of one call of the kernel, which cannot be interrupted, and the fewest of a task.
-_CALL, _FEWEST = 2**22, 64
+# Rounds of belief propagation, which only tells where to look.
+_ROUNDS = 12
+# Models in which a variable has more neighbours are refused.
+_MAX_NEIGHBORS = 512
+# Branches are cut at the first weight, and then at ever smaller ones, by this factor, down to the last.
+_FIRST_WEIGHT, _FINER, _LAST_WEIGHT = 1e-2, 0.2, 1e-18
+# Most visits of one call of the kernel, which cannot be interrupted, and the visits that a branch may take in any case.
+_MAX_VISITS_OF_CALL, _MIN_VISITS = 2**22, 64
 
 
 @dataclass(frozen=True, eq=False)
 class WalkTree:
-    """Odds, half-edges and their factors; `error` bounds the rounding of the log-density on the way here."""
+    """Odds, half-edges and their factors, as in `_kernels/walks`.
 
-    start: NDArray[np.int64]
-    neighbor: NDArray[np.int64]
-    twin: NDArray[np.int64]
-    alpha: NDArray[np.float64]
-    beta: NDArray[np.float64]
-    ratio: NDArray[np.float64]
-    odds: NDArray[np.float64]
-    beyond: NDArray[np.float64]
-    known: NDArray[np.float64]
+    `error` bounds how far rounding may have moved the logarithm of any probability.
+    """
+
+    start: Ints
+    neighbor: Ints
+    twin: Ints
+    alpha: Floats
+    beta: Floats
+    ratio: Floats
+    odds: Floats
+    beyond: Floats
+    known: Floats
     error: float
 
     @property
@@ -55,63 +60,45 @@ class WalkTree:
         """Return whether every pair of neighbours favours equal states."""
         return bool((self.ratio >= 1.0).all())
 
-    def odds_of(self, root: int, fixed: NDArray[np.int8], least: float, most: int, seen: NDArray[np.bool_]) -> _Odds:
-        """Return an interval for the odds of a variable; `fixed` has the states of variables that are known."""
-        if most <= _CALL:
-            return self._expand((), root, root, fixed, least, most, seen)
-        return self._by_branches((), root, root, fixed, least, most, seen)
+    def odds_of(
+        self, root: int, fixed: States, least: float, most: int, seen: Bools, path: tuple[int, ...] = ()
+    ) -> _Odds:
+        """Return an interval for the odds of the variable at the end of a path of half-edges from the root.
 
-    def _expand(
-        self, path: tuple[int, ...], root: int, end: int, fixed: NDArray[np.int8], least: float, most: int,
-        seen: NDArray[np.bool_],
-    ) -> _Odds:  # fmt: skip
-        exit_of = np.full(len(self.odds), -1, dtype=np.int64)
-        arrays = (
-            self.start,
-            self.neighbor,
-            self.twin,
-            self.alpha,
-            self.beta,
-            self.ratio,
-            self.odds,
-            self.beyond,
-            self.known,
-        )
-        low, high, visited = walk_odds(
-            np.array(path, dtype=np.int64), root, *arrays, fixed, least, most, exit_of, seen
-        )  # fmt: skip
-        current_deadline().check("walks from a target")
-        return _Odds(low, high, visited)
-
-    def _by_branches(
-        self, path: tuple[int, ...], root: int, end: int, fixed: NDArray[np.int8], least: float, most: int,
-        seen: NDArray[np.bool_],
-    ) -> _Odds:  # fmt: skip
-        """Expand the branches of a variable one after the other, those of its neighbours as tasks of their own."""
+        `fixed` has the states of variables that are known. Where many variables may be visited, the branches of the
+        root and of its neighbours are expanded one after the other, so that each call of the kernel is short.
+        """
+        if len(path) >= 2 or (not path and most <= _MAX_VISITS_OF_CALL):
+            exit_of = np.full(len(self.odds), -1, dtype=np.int64)
+            edges = self.start, self.neighbor, self.twin, self.alpha, self.beta, self.ratio
+            odds = self.odds, self.beyond, self.known
+            places = np.array(path, dtype=np.int64)
+            found = walk_odds(places, root, *edges, *odds, fixed, least, most, exit_of, seen)
+            current_deadline().check("walks from a target")
+            return _Odds(*found)
         left = dict(zip([root, *self.neighbor[list(path)].tolist()], path, strict=False))
-        halves = range(int(self.start[end]), int(self.start[end + 1]))
+        end = int(self.neighbor[path[-1]]) if path else root
         low = high = float(self.beyond[path[-1]] if path else self.odds[end])
         visited = 1
         seen[end] = True
+        halves = range(int(self.start[end]), int(self.start[end + 1]))
         for h in halves:
             w = int(self.neighbor[h])
             if fixed[w] >= 0 or w in left:
                 is_one = fixed[w] == 1 if fixed[w] >= 0 else self.twin[h] > left[w]
-                part = _Odds(1.0, 1.0, 0) if not is_one else _Odds(self.ratio[h], self.ratio[h], 0)
+                a = b = self.ratio[h] if is_one else 1.0
             else:
-                go = self._by_branches if len(path) < 1 else self._expand
-                share = max(_FEWEST, most // len(halves))
-                below = go((*path, h), root, w, fixed, least, share, seen)
+                share = max(_MIN_VISITS, most // len(halves))
+                below = self.odds_of(root, fixed, least, share, seen, (*path, h))
                 edge = self.alpha[h], self.beta[h], self.ratio[h]
-                a, b = factor(*edge, below.low), factor(*edge, below.high)
-                part = _Odds(min(a, b) * DOWN, max(a, b) * UP, below.visited)
-            low, high = lowered(low, part.low), raised(high, part.high)
-            visited += part.visited
+                ends = factor(*edge, below.low), factor(*edge, below.high)
+                a, b = min(ends) * DOWN, max(ends) * UP
+                visited += below.visited
+            low, high = lowered(low, a), raised(high, b)
         return _Odds(low, high, visited)
 
 
-@dataclass(frozen=True)
-class _Odds:
+class _Odds(NamedTuple):
     low: float
     high: float
     visited: int
@@ -134,22 +121,18 @@ _TREE: Slot[WalkTree | str] = Slot("walks")
 def _read(form: Form) -> WalkTree | str:
     if (form.cardinalities != 2).any():
         return "walks are for variables with two states."
-    if int(np.diff(form.adjacency[0]).max(initial=0)) > _MOST_NEIGHBORS:
-        return f"a variable has more than {_MOST_NEIGHBORS} neighbours."
+    if int(np.diff(form.adjacency[0]).max(initial=0)) > _MAX_NEIGHBORS:
+        return f"a variable has more than {_MAX_NEIGHBORS} neighbours."
     tables = form.tables() if form.has_tables else None
     if tables is None or (np.diff(tables.scope_start) > 2).any():
         return "walks are for factors of at most two variables."
-    return _from_tables(form, tables)
-
-
-def _from_tables(form: Form, graph: FactorTables) -> WalkTree | str:
-    n, arity = graph.n_variables, np.diff(graph.scope_start)
-    if np.isneginf(graph.table[graph.table_start[np.flatnonzero(arity == 0)]]).any():
+    n, arity = tables.n_variables, np.diff(tables.scope_start)
+    if np.isneginf(tables.table[tables.table_start[np.flatnonzero(arity == 0)]]).any():
         return IMPOSSIBLE
     single, double = np.flatnonzero(arity == 1), np.flatnonzero(arity == 2)
-    own = graph.table[graph.table_start[single][:, None] + np.arange(2)]
-    i, j = graph.scope[graph.scope_start[double]], graph.scope[graph.scope_start[double] + 1]
-    pairs = graph.table[graph.table_start[double][:, None] + np.arange(4)].reshape(-1, 2, 2)
+    own = tables.table[tables.table_start[single][:, None] + np.arange(2)]
+    i, j = tables.scope[tables.scope_start[double]], tables.scope[tables.scope_start[double] + 1]
+    pairs = tables.table[tables.table_start[double][:, None] + np.arange(4)].reshape(-1, 2, 2)
     pairs[i > j] = pairs[i > j].transpose(0, 2, 1)
     ends, place = np.unique(np.minimum(i, j) * n + np.maximum(i, j), return_inverse=True)
     merged = np.zeros((len(ends), 2, 2))
@@ -170,11 +153,11 @@ def _from_tables(form: Form, graph: FactorTables) -> WalkTree | str:
     with np.errstate(invalid="ignore"):
         alpha, beta = np.exp(table[:, 1, 1] - table[:, 1, 0]), np.exp(table[:, 0, 1] - table[:, 0, 0])
     log_odds = np.zeros(n)
-    np.add.at(log_odds, graph.scope[graph.scope_start[single]], own[:, 1] - own[:, 0])
+    np.add.at(log_odds, tables.scope[tables.scope_start[single]], own[:, 1] - own[:, 0])
     alone = table[:, 1, 0] - table[:, 0, 0]  # the factor of a half-edge whose other end is 0
     np.add.at(log_odds, owner[order], alone)
-    sizes = np.where(np.isfinite(graph.table), np.abs(graph.table), 0.0).sum()
-    terms = 2.0 * np.bincount(graph.scope, minlength=n).max(initial=1) + 16.0
+    sizes = np.where(np.isfinite(tables.table), np.abs(tables.table), 0.0).sum()
+    terms = 2.0 * np.bincount(tables.scope, minlength=n).max(initial=1) + 16.0
     if float(np.abs(log_odds[np.isfinite(log_odds)]).max(initial=0.0)) > _LARGEST:
         return "potentials are too large."
     # Sums of potentials, and an exponential for each variable and twice for each half-edge.
@@ -187,7 +170,7 @@ def _from_tables(form: Form, graph: FactorTables) -> WalkTree | str:
     return WalkTree(*edges, frozen(np.exp(log_odds)), frozen(beyond), frozen(known), error)
 
 
-def sizes_of(table: NDArray[np.float64]) -> float:
+def sizes_of(table: Floats) -> float:
     """Return the largest difference of finite entries of a log-table."""
     finite = np.where(np.isfinite(table), np.abs(table), 0.0)
     return 2.0 * float(finite.max(initial=0.0))
@@ -218,11 +201,11 @@ class WalkLaw:
 
     tree: WalkTree
     positions: tuple[int, ...]
-    seen: NDArray[np.bool_]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    seen: Bools
+    low: Floats
+    high: Floats
     visited: int = 0
-    least: float = _FIRST
+    least: float = _FIRST_WEIGHT
 
     @classmethod
     def begin(cls, tree: WalkTree, positions: tuple[int, ...]) -> WalkLaw:
@@ -243,13 +226,13 @@ class WalkLaw:
         variables visited, predict that this suffices.
         """
         before, past = self.visited, [(0, 1.0)]
-        while self.half_width > tolerance and self.least >= _LEAST:
+        while self.half_width > tolerance and self.least >= _LAST_WEIGHT:
             used, size = self.visited - before, past[-1][0]
             room = most if used + 3 * size < most else far if used + _predict(past, tolerance) < far else 0
             if not room:
                 break
             current_deadline().charge(SECONDS_PER_VISIT * 3 * size, "walks from a target")
-            is_cut = self._pass(max(_FEWEST, (room - used) // (2 ** len(self.positions) - 1)))
+            is_cut = self._pass(max(_MIN_VISITS, (room - used) // (2 ** len(self.positions) - 1)))
             past.append((self.visited - before - used, self.half_width))
             self.least *= _FINER
             if is_cut and room >= far:
@@ -276,7 +259,7 @@ class WalkLaw:
         self.low, self.high = np.maximum(self.low, low), np.minimum(self.high, np.minimum(high, 1.0))
         return is_cut
 
-    def limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def limits(self) -> tuple[Floats, Floats]:
         """Return the limits of all joint states, with the rounding of potentials."""
         slack = math.expm1(2.0 * self.tree.error) + 2.0**-50 if self.tree.error < 1.0 else 1.0
         low, high = self.low.ravel(), self.high.ravel()
