@@ -22,6 +22,7 @@ import dobrushin as db
 from dobrushin._estimate.query import read_settings
 from dobrushin._estimate.several import Content, _Wave
 from dobrushin._sampling.cuda.together import Chains, can_join, draw_together
+from dobrushin._shared.call import NO_DEADLINE
 from dobrushin._shared.compile import compile_always
 from dobrushin._shared.device import is_available
 
@@ -107,7 +108,7 @@ def _queries(what: str, model: db.Model, tolerance: float, count: int) -> Iterat
         yield Row(f"  the same on {_PROCESSES} processes", count, [lambda: ask("cpu", pool), None, on_gpu])
     yield Row("  their plans alone, on one core", count, [plan, None, None])
     settings = read_settings(model, tolerance, 0.99, "dobrushin", None, None)
-    wave = _Wave(Content(model, settings, np.random.SeedSequence(1)), lambda: None, may_wait=True)
+    wave = _Wave(Content(model, settings, np.random.SeedSequence(1)), NO_DEADLINE, may_wait=True)
     for k, query in enumerate(queries):
         wave.plan(k, query)
     runs = [run for _, run in wave.plans.values()]

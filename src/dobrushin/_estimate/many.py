@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, ValuesView
@@ -45,12 +44,12 @@ from dobrushin.typing import EstimateMethod, Evidence, ModelLike, Seed, Targets
 if TYPE_CHECKING:
     import pandas
 
-# Queries that go to another process at a time, and for how long it may work on them: what it has not sent back is lost
-# with it.
+# Largest number of queries sent to a worker at a time, and the seconds after which the worker returns its answers: the
+# answers that a lost worker has not returned are lost too.
 _MAX_QUERIES_AT_ONCE = 64
 _PIECE_SECONDS = 2.0
-# Failed queries that are named.
-_NAMED = 3
+# Largest number of errors printed.
+_MAX_SHOWN_ERRORS = 3
 _REQUIREMENT = "pairs (targets, evidence), where the evidence is a mapping from labels to states, or None"
 
 
@@ -156,12 +155,10 @@ class Estimates:
         """Return a table for notebooks, with a line for each query."""
         rows = []
         for k in visible_numbers(len(self)):
-            evidence = self.queries[k][1] or {}
             answer = self.answers.get(k)
+            evidence = self.queries[k][1] if answer is None or answer.asked is None else answer.asked.evidence
             result = str(self.errors.get(k, "not answered")) if answer is None else answer.headline
-            if answer is not None and answer.asked is not None:
-                evidence = answer.asked.evidence
-            rows.append([str(k), given_words(evidence), result])
+            rows.append([str(k), given_words(evidence or {}), result])
         if len(rows) < len(self):
             rows.insert(len(rows) // 2, ["...", "", f"{len(self) - len(rows)} more queries"])
         heading = f"{len(self.answers):,} of {len(self):,} queries answered"
@@ -169,10 +166,9 @@ class Estimates:
 
     def __str__(self) -> str:
         lines = [f"Estimates: {len(self.answers)} of {len(self.queries)} queries answered"]
-        failed = sorted(self.errors)
-        lines += [f"  query {k}: {self.errors[k]}" for k in failed[:_NAMED]]
-        if len(failed) > _NAMED:
-            lines.append(f"  ... and {len(failed) - _NAMED} more errors (attribute 'errors')")
+        lines += [f"  query {k}: {self.errors[k]}" for k in sorted(self.errors)[:_MAX_SHOWN_ERRORS]]
+        if len(self.errors) > _MAX_SHOWN_ERRORS:
+            lines.append(f"  ... and {len(self.errors) - _MAX_SHOWN_ERRORS} more errors (attribute 'errors')")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -211,7 +207,6 @@ def estimate_many(
     time_limit : number, optional
         Time limit in seconds for all queries. The query running at the limit has a partial result; queries not yet
         begun have a `BudgetError` in ``errors``.
-
     progress : bool, optional
         Show progress. None: only in a terminal or notebook; True: always; False: never.
     run : RunOptions, optional
@@ -266,11 +261,11 @@ def estimate_many(
     ):
         work = _Work(asked, shared, report, answers, errors, deadline)
         trouble = work.here() if executor is None else work.over(executor)
-    errors |= {k: deadline.error("The query") for k in work.left()} if isinstance(trouble, TimeUp) else {}
-    for k, answer in cut_short.items():
-        if k not in answers:
-            answers[k] = answer
-            errors.pop(k, None)
+    if isinstance(trouble, TimeUp):
+        errors |= {k: deadline.error("The query") for k in work.left()}
+    for k in cut_short.keys() - answers.keys():
+        answers[k] = cut_short[k]
+        errors.pop(k, None)
     for error in errors.values():
         if isinstance(error, ArgumentError):
             error.name_function("estimate_many")
@@ -282,7 +277,7 @@ def estimate_many(
 
 @dataclass
 class _Work:
-    """Queries with their answers and errors so far; `here` and `over` return the trouble that stopped them early."""
+    """Queries with their answers and errors so far; `here` and `over` return why they stopped early, or None."""
 
     asked: list[Pair]
     shared: Any
@@ -300,19 +295,15 @@ class _Work:
         try:
             self._look({})
             queries = {k: self.asked[k] for k in self.left()}
-            for found in answer_some(self.shared, queries, self.time_left):
+            for found in answer_some(self.shared, queries, self.deadline):
                 self._keep({0: found})
                 self._look({})
         except (KeyboardInterrupt, TimeUp) as trouble:
             return trouble
         return None
 
-    def time_left(self) -> float | None:
-        """Return the seconds left; None if there is no time limit."""
-        return None if self.deadline is NO_DEADLINE else self.deadline.left
-
     def over(self, pool: Executor) -> Trouble | None:
-        """Answer the queries on an executor in pieces; queries that a piece has no time for join the next round."""
+        """Answer the queries on an executor in pieces; a query that its piece had no time for joins the next round."""
         inside = shares_memory(pool)
         stopped = threading.Event() if inside else None
         whole = Within(cores(), stopped)
@@ -324,9 +315,10 @@ class _Work:
 
             def submit(pool: Executor, number: int, pieces: list[list[int]] = pieces) -> Future[Any]:
                 some = {k: self.asked[k] for k in pieces[number]}
-                return pool.submit(answer_piece, self.shared, some, whole, self.time_left())
+                seconds = None if self.deadline is NO_DEADLINE else self.deadline.left
+                return pool.submit(answer_piece, self.shared, some, whole, seconds)
 
-            begin, before = monotonic(), len(self.answers) + len(self.errors)
+            begin = monotonic()
             stop = stopped.set if stopped else (lambda: None)
             look = partial(self._look, done)
             try:
@@ -335,18 +327,14 @@ class _Work:
                 self._keep(done)
             if trouble is not None:
                 return trouble
-            count = len(self.answers) + len(self.errors) - before
-            pace = (monotonic() - begin) * workers_of(pool) / max(1, count)
+            pace = (monotonic() - begin) * workers_of(pool) / max(1, len(left) - len(self.left()))  # seconds a query
             size = 1 if inside else int(min(_MAX_QUERIES_AT_ONCE, _PIECE_SECONDS / pace))
         return None
 
     def _keep(self, done: dict[int, Outcomes]) -> None:
         for part in done.values():
-            for k, outcome in part.items():
-                if isinstance(outcome, Estimate):
-                    self.answers[k] = outcome
-                else:
-                    self.errors[k] = outcome
+            self.answers |= {k: found for k, found in part.items() if isinstance(found, Estimate)}
+            self.errors |= {k: found for k, found in part.items() if isinstance(found, Exception)}
 
     def _look(self, done: dict[int, Outcomes]) -> None:
         if self.report:
@@ -358,19 +346,14 @@ class _Work:
 def answer_piece(shared: Any, queries: dict[int, Pair], whole: Within, seconds: float | None) -> Outcomes:
     """Answer queries by number in a worker, within a number of seconds; return the answers and errors found."""
     begin = monotonic()
+    deadline = NO_DEADLINE if seconds is None else Deadline(seconds, "The query", clock=monotonic)
     outcomes: Outcomes = {}
 
-    def left() -> float | None:
-        return None if seconds is None else seconds - (monotonic() - begin)
-
     def is_enough() -> bool:
-        return monotonic() - begin > min(_PIECE_SECONDS, math.inf if seconds is None else seconds)
+        return deadline.is_over or monotonic() - begin > _PIECE_SECONDS
 
-    with (
-        entered(within=whole),
-        suppress(KeyboardInterrupt),
-    ):  # Ctrl-C may reach workers too: keep the answers so far
-        for found in answer_some(receive(shared), queries, left, is_enough):
+    with entered(within=whole), suppress(KeyboardInterrupt):  # Ctrl-C may reach workers too: keep the answers so far
+        for found in answer_some(receive(shared), queries, deadline, is_enough):
             if whole.is_stopped:
                 break
             outcomes |= found
@@ -394,24 +377,21 @@ def _read_queries(queries: Any) -> list[Pair]:
 def _find_unsendable(asked: list[Pair], executor: Executor | None) -> dict[int, Exception]:
     """Return the errors of queries that cannot be pickled for a process pool."""
     errors: dict[int, Exception] = {}
-    if isinstance(executor, ProcessPoolExecutor):
-        for k, query in enumerate(asked):
-            try:
-                pickle.dumps(query)
-            except Exception as error:
-                requirement = f"one that a process pool can be given: functions have to be importable ({error})"
-                errors[k] = ArgumentError(f"queries[{k}]", requirement, query)
+    for k, query in enumerate(asked if isinstance(executor, ProcessPoolExecutor) else ()):
+        try:
+            pickle.dumps(query)
+        except Exception as error:
+            requirement = f"one that a process pool can be given: functions have to be importable ({error})"
+            errors[k] = ArgumentError(f"queries[{k}]", requirement, query)
     return errors
 
 
 def _take_over(finished: Any, name: str, seed: Any) -> dict[int, Estimate]:
     """Return the answers of an earlier call, if it had the same arguments."""
-    requirement = (
-        "what a call with the same model, queries, seed, tolerance, confidence, method and budget had finished"
-    )
+    same = "the result of a call with the same model, queries, seed, tolerance, confidence, method and budget"
     if not isinstance(finished, Estimates):
-        raise ArgumentError("finished", requirement, finished)
+        raise ArgumentError("finished", same, finished)
     seeds = [] if seed is None else [seed_sequence(own).generate_state(4).tolist() for own in (seed, finished.seed)]
     if finished._name != name or any(numbers != seeds[0] for numbers in seeds):
-        raise ArgumentError("finished", requirement, got="what another call had finished")
+        raise ArgumentError("finished", same, got="the result of another call")
     return dict(finished.answers)

@@ -1,4 +1,4 @@
-"""Some queries, answered in this process: one after the other, or planned so and drawn together on the GPU."""
+"""Several queries, answered in this process: planned one by one, and drawn one by one or together on a GPU."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ from dobrushin._shared.environment import log
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError
 
-# For how long queries are planned before their chains are drawn: then there is something to show; and the variables
-# that models which wait for it may have.
+# Largest number of seconds of planning before chains are drawn, so that progress shows; and largest number of variables
+# of all planned models.
 _SECONDS_TOGETHER, _MAX_VARIABLES_TOGETHER = 2.0, 2**20
-# Seconds of a query that is begun when no time is left.
+# Time limit in seconds of a query that begins when no time is left.
 _NO_TIME = 1e-9
 
 Pair = tuple[Any, Any]  # targets and evidence
 Outcomes = dict[int, Estimate | Exception]  # by the number of the query
-Left = Callable[[], float | None]  # seconds that are left; None where there is no limit
 
 
 class Content(NamedTuple):
@@ -41,27 +40,29 @@ class Content(NamedTuple):
     sequence: np.random.SeedSequence
 
     def seed(self, k: int) -> np.random.SeedSequence:
-        """Return the seed of query number k; not from `spawn`, which would depend on the queries begun before."""
+        """Return the seed of query number k. `spawn` would make the seed depend on the queries begun before."""
         return np.random.SeedSequence(self.sequence.entropy, spawn_key=(*self.sequence.spawn_key, k))
 
-    def within(self, seconds: float | None) -> tuple[Settings, Running]:
-        """Return the settings and the run of a query within a number of seconds."""
-        time = None if seconds is None else max(_NO_TIME, seconds)
-        deadline = NO_DEADLINE if time is None else Deadline(time, "The query")
-        return self.settings._replace(time_limit=time), Running(backend=self.settings.backend, deadline=deadline)
+    def within(self, deadline: Deadline) -> tuple[Settings, Running]:
+        """Return the settings and the run of a query that begins now."""
+        if deadline is NO_DEADLINE:
+            return self.settings, Running(backend=self.settings.backend)
+        seconds = max(_NO_TIME, deadline.left)
+        running = Running(backend=self.settings.backend, deadline=Deadline(seconds, "The query"))
+        return self.settings._replace(time_limit=seconds), running
 
 
 def answer_some(
-    content: Content, queries: Mapping[int, Pair], left: Left, is_enough: Callable[[], bool] = lambda: False
+    content: Content, queries: Mapping[int, Pair], deadline: Deadline, is_enough: Callable[[], bool] = lambda: False
 ) -> Iterator[Outcomes]:
     """Yield answers or errors of queries by number, as they are found, until `is_enough`.
 
-    Queries that were already planned are still answered then. On Ctrl-C those that can be drawn together are.
+    Queries that have been planned by then are still answered; on Ctrl-C, only those that can be drawn together.
     """
     waiting, backend = iter(queries.items()), content.settings.backend
     may_wait = backend == "cuda" or (backend == "auto" and may_be_available())
     while True:
-        wave = _Wave(content, left, may_wait)
+        wave = _Wave(content, deadline, may_wait)
         try:
             for k, query in waiting:
                 if (known := wave.plan(k, query)) is not None:
@@ -74,7 +75,8 @@ def answer_some(
         if not wave.is_begun:
             return
         yield from wave.answer_together()
-        yield from wave.answer_others()
+        for k, (prepared, _) in wave.plans.items():
+            yield {k: _try(prepared.answer, content.seed(k))}
         if is_enough():
             return
 
@@ -82,26 +84,24 @@ def answer_some(
 class _Wave:
     """A group of queries, planned one by one, whose chains or bounding sets are drawn together on a GPU."""
 
-    def __init__(self, content: Content, left: Left, may_wait: bool) -> None:
-        self.content, self.left, self.may_wait = content, left, may_wait
-        self.plans: dict[int, tuple[Prepared, Run]] = {}  # of queries that wait to be drawn
+    def __init__(self, content: Content, deadline: Deadline, may_wait: bool) -> None:
+        self.content, self.deadline, self.may_wait = content, deadline, may_wait
+        self.plans: dict[int, tuple[Prepared, Run]] = {}  # planned queries whose draws wait
         self.is_begun = False
         self._begin = monotonic()
-        self._models: dict[int, int] = {}  # variables of the models that wait
+        self._models: dict[int, int] = {}  # number of variables of each planned model
 
     @property
     def is_full(self) -> bool:
         """Return whether the planned queries should be answered now."""
-        seconds, left = _SECONDS_TOGETHER, self.left()
-        if left is not None:
-            seconds = min(seconds, left)
+        seconds = min(_SECONDS_TOGETHER, self.deadline.left)
         return sum(self._models.values()) > _MAX_VARIABLES_TOGETHER or monotonic() - self._begin > seconds
 
     def plan(self, k: int, query: Pair) -> Estimate | Exception | None:
         """Plan a query; return its answer at once unless its draws can wait for those of other queries."""
         self.is_begun = True
         asked, seed = (self.content.model, *query), self.content.seed(k)
-        settings, running = self.content.within(self.left())
+        settings, running = self.content.within(self.deadline)
         if not self.may_wait:
             return _try(guarded, answer_query, *asked, settings, seed, running)
 
@@ -118,7 +118,7 @@ class _Wave:
         return _try(find)
 
     def answer_together(self) -> Iterator[Outcomes]:
-        """Draw the jobs that can be drawn together, and answer their queries."""
+        """Draw the jobs that can be drawn together, and answer their queries; the others stay in `plans`."""
         done: Outcomes = {}
         try:
             for k, (job, outcome) in self._draw().items():
@@ -129,11 +129,6 @@ class _Wave:
             yield done
             raise
         yield done
-
-    def answer_others(self) -> Iterator[Outcomes]:
-        """Answer the remaining queries, one by one."""
-        for k, (prepared, _) in self.plans.items():
-            yield {k: _try(prepared.answer, self.content.seed(k))}
 
     def _draw(self) -> dict[int, tuple[Job, Outcome]]:
         """Draw jobs together; return them with their outcomes, by the number of the query."""
@@ -147,7 +142,7 @@ class _Wave:
             jobs = {k: Chains(*run.job()) for k, (_, run) in self.plans.items()}
             wanted = {k: chains for k, chains in jobs.items() if can_join(chains)}
             outcomes = draw_together(list(wanted.values()))
-        except Exception as error:  # any error of the GPU: each query raises it again, or succeeds by itself
+        except Exception as error:  # any error of the GPU: each query then fails or succeeds by itself
             log.info("drawing %d runs at once on the GPU failed; drawing them one by one (%s)", len(self.plans), error)
             return {}
         return {k: (wanted[k].job, outcome) for k, outcome in zip(wanted, outcomes, strict=True)}
@@ -156,14 +151,13 @@ class _Wave:
 def _try(answer: Callable[..., Any], *arguments: Any) -> Any:
     """Return an answer, or the error raised, without samples, certificate and transcript: these can be large."""
 
-    def light(answer: Estimate | None) -> Estimate | None:
-        if answer is None:
-            return None
+    def light(answer: Estimate) -> Estimate:
         asked = None if answer.asked is None else replace(answer.asked, transcript=None)
         return replace(answer, samples=None, certificate=None, asked=asked)
 
     try:
-        return light(answer(*arguments))
+        found = answer(*arguments)
+        return None if found is None else light(found)
     except Exception as error:
         if isinstance(error, CertificateError | BudgetError) and error.result is not None:
             return error.with_result(light(error.result))
