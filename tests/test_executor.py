@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -627,7 +628,7 @@ def test_a_piece_returns_what_it_has_when_it_is_interrupted(monkeypatch):
 
     plain = db.estimate_many(MODEL, [([0], None)], tolerance=0.2, seed=1)
     monkeypatch.setattr(several._Wave, "plan", answer)
-    settings = read_settings(MODEL, 0.2, 0.99, "auto", None, None)._replace(backend="cpu")
+    settings = replace(read_settings(MODEL, 0.2, 0.99, "auto", None, None), backend="cpu")
     content = several.Content(MODEL, settings, np.random.SeedSequence(1))
     found = many.answer_piece(content, {k: ([k], None) for k in range(5)}, Within(1), None)
     assert sorted(found) == [0, 1]

@@ -1,6 +1,7 @@
 """Partition functions and the probability of evidence: the chain rule against enumeration."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -107,7 +108,7 @@ def test_error_probabilities_that_cannot_be_split_are_refused(monkeypatch):
     estimate = partition._Chain._estimate
 
     def by_draws(chain, label, asked):
-        return estimate(chain, label, asked._replace(method="dobrushin", tolerance=0.2))
+        return estimate(chain, label, replace(asked, method="dobrushin", tolerance=0.2))
 
     monkeypatch.setattr(partition._Chain, "_estimate", by_draws)
     model = db.Ising.grid(3, 3, couplings=0.1, fields=0.1)
@@ -126,7 +127,7 @@ def test_wide_intervals_hold_and_narrow_ones_do_not(monkeypatch):
         settings = partition._Chain._estimate
 
         def by_method(chain, label, asked, method=method, settings=settings):
-            return settings(chain, label, asked._replace(method=method))
+            return settings(chain, label, replace(asked, method=method))
 
         with monkeypatch.context() as patch:
             patch.setattr(partition._Chain, "_estimate", by_method)

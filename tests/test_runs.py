@@ -260,7 +260,7 @@ def test_queries_that_are_begun_when_no_time_is_left_say_so():
     from dobrushin._shared.executors import Within
 
     settings = read_settings(db.Ising({(0, 1): 0.1}), 1e-3, 0.99, "dobrushin", None, None)
-    content = Content(SPINS, settings._replace(backend="cpu"), np.random.SeedSequence(1))
+    content = Content(SPINS, replace(settings, backend="cpu"), np.random.SeedSequence(1))
     for seconds in (0.0, -1.0):
         for outcome in answer_piece(content, {0: ([0], None)}, Within(1), seconds).values():
             assert isinstance(outcome, db.Estimate | db.BudgetError | db.CertificateError)

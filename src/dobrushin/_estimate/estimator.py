@@ -138,7 +138,7 @@ def estimate(
     model = as_model(model)
     seconds = None if running.deadline is NO_DEADLINE else running.deadline.limit
     settings = read_settings(model, tolerance, confidence, method, budget, seconds, options)
-    settings = settings._replace(proof=proof is not None or verify)
+    settings = replace(settings, proof=proof is not None or verify)
     if not settings.proof:
         return answer_query(model, targets, evidence, settings, sequence, running)
     from dobrushin._proof import answer_with_proof, seed_of_plan
@@ -237,7 +237,7 @@ def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, r
     is_wider = settings.tolerance < reachable < _VAGUE_TOLERANCE
     if is_wider:
         log.info("the time limit allows a tolerance of about %.3g, not %g", reachable, settings.tolerance)
-        wider = settings._replace(tolerance=reachable, method=method.name)
+        wider = replace(settings, tolerance=reachable, method=method.name)
         known, refusals = method.known, method.refusals
         method, part = choose_for_call(model, targets, evidence, wider, running)
         method.known, method.refusals = known, refusals

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, ValuesView
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -245,7 +245,7 @@ def estimate_many(
     executor = read_executor(options.executor)
     deadline = read_time_limit(options.time_limit if time_limit is None else time_limit)
     settings = read_settings(model, tolerance, confidence, method, budget, None, options)
-    name = fingerprint(model, asked, settings._replace(backend="auto", memory_limit=None))
+    name = fingerprint(model, asked, replace(settings, backend="auto", memory_limit=None))
     answers: dict[int, Estimate] = {}
     cut_short: dict[int, Estimate] = {}  # partial results of queries that are tried again
     if finished is not None:

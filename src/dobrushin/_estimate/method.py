@@ -304,8 +304,7 @@ class Method(ABC):
         seed: np.random.SeedSequence | None = None, run: Run | None = None,
     ) -> Estimate:  # fmt: skip
         """Assemble the estimate from the rows of all questions; `run` has the draws, if there are any."""
-        targets = [target for question in self.query.questions for target in question.targets]
-        states = [state for question in self.query.questions for state in question.states]
+        targets, states = map(list, zip(*(row for one in self.query.questions for row in one.rows), strict=True))
         mean, lower, upper, bias = (frozen(np.concatenate(column)) for column in zip(*rows, strict=True))
         plan, kept = plan or self.plan, None if seed is None else kept_seed(seed)
         if plan.relevance:
@@ -342,7 +341,7 @@ class Method(ABC):
         if question.needs_joint_law and states > _MAX_JOINT_STATES:
             count = f"{states:.3g}" if states < 1e300 else "more than 1e300"
             raise cls.refuse(
-                f"{shown(question.targets[0])!r} depends on {count} joint states, more than the {_MAX_JOINT_STATES} "
+                f"{shown(question.rows[0][0])!r} depends on {count} joint states, more than the {_MAX_JOINT_STATES} "
                 "that are summed."
             )
 

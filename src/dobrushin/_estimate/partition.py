@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, get_args
 
@@ -305,7 +306,7 @@ class _Chain:
         """Return whether the first factor of the chain rule can be bounded for certain, at little cost."""
         if not labels:
             return True
-        settings = self._settings._replace(tolerance=min(0.1, 0.2 * self.tolerance / factors))
+        settings = replace(self._settings, tolerance=min(0.1, 0.2 * self.tolerance / factors))
         try:
             with Deadline(_PLANNING, "the chain rule"):
                 return choose_for_call(self.model, labels, self.given, settings)[0].is_certain
@@ -344,7 +345,7 @@ class _Chain:
         tolerance = min(0.1, 0.5 * error)
         for _ in range(_ATTEMPTS):
             alpha *= 0.5
-            settings = self._settings._replace(tolerance=tolerance, confidence=1.0 - max(alpha, LEAST_ERROR))
+            settings = replace(self._settings, tolerance=tolerance, confidence=1.0 - max(alpha, LEAST_ERROR))
             answer = self._estimate(label, settings)
             if answer.confidence < 1.0 and alpha < LEAST_ERROR:
                 reason = f"each of {factors} factors would need an error probability below {LEAST_ERROR:g}."

@@ -56,7 +56,7 @@ class _Piece:
     @property
     def words(self) -> str:
         """Return the name of the part for messages."""
-        first = self.query.questions[0].targets[0]
+        first = self.query.questions[0].rows[0][0]
         return f"the part of {shown(first)!r} ({self.query.model.n_variables} variables)"
 
     @property

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, singledispatch
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,8 @@ _LANES = 64
 _VERY_MANY = 10**5
 
 
-class Settings(NamedTuple):
+@dataclass(frozen=True)
+class Settings:
     """Settings of a call, which do not depend on the model."""
 
     tolerance: float
@@ -75,26 +76,29 @@ def read_settings(
     return Settings(tolerance, confidence, method, most, seconds, memory, options.backend)
 
 
-@dataclass(frozen=True)
-class Query:
-    """A call of `plan` or `estimate`, read and checked."""
+@dataclass(frozen=True, kw_only=True)
+class Query(Settings):
+    """A call of `plan` or `estimate`, read and checked.
 
-    space: Any  # a `Space`; methods that know one kind of model use what only that kind has
-    questions: list[Any]  # of `TargetQuestion`s: methods use what those of their kind of model have
-    tolerance: float
-    confidence: float
-    method: str
-    budget: float | None
-    time_limit: float | None = None
-    memory_limit: float | None = None
-    backend: str = "auto"
-    proof: bool = False
-    border: NDArray[np.bool_] | None = None  # of a part of a larger model: variables with neighbours outside of it
-    relevance: str = ""  # how many variables matter to the targets, where the others were dropped
+    Attributes
+    ----------
+    space : Space
+        The model given the evidence. Each method uses the attributes of its own kind of model.
+    questions : list of TargetQuestion
+    border : array of bool, or None
+        For a part of a larger model, the variables with neighbours outside of the part; None for a whole model.
+    relevance : str
+        How many variables are relevant to the targets; empty if no variable was dropped.
+    """
+
+    space: Any
+    questions: list[Any]
+    border: NDArray[np.bool_] | None = None
+    relevance: str = ""
 
     @property
     def model(self) -> Model:
-        """The model given the evidence."""
+        """Return the model given the evidence."""
         model: Model = self.space.model
         return model
 
@@ -185,7 +189,7 @@ def make_query(model: Model, targets: Any, given: dict[Hashable, Any], settings:
     space = workspace(model).given(given)
     space = space.provable() if settings.proof else space
     questions = space.reader(model, given).read_targets(targets)
-    return Query(space, questions, *settings)
+    return Query(**vars(settings), space=space, questions=questions)
 
 
 def read_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:
@@ -196,20 +200,15 @@ def read_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:
 
 
 class _StateReader(TargetReader):
-    """Questions about variables with states."""
+    """A reader of questions about variables with states."""
 
-    def read_all(self) -> list[TargetQuestion]:
-        positions = np.arange(self.rest.n_variables)
-        return [SingleMarginals(positions, list(self.rest.labels), self._states(positions), self._names(positions))]
-
-    def read_labels(self, labels: list[Any]) -> list[TargetQuestion]:
-        positions = self.positions(labels)
+    def read_variables(self, positions: NDArray[np.int64]) -> list[TargetQuestion]:
         labels = self.rest._labels_at(positions)
         return [SingleMarginals(positions, labels, self._states(positions), self._names(positions))]
 
     def read(self, target: Target) -> JointMarginal | Mean:
         if isinstance(target, Joint):
-            self._require_known(target.labels)
+            self._known_positions(target.labels)
             positions = self.positions(target.labels)
             values = self._states(positions)
             if (count := math.prod(map(len, values))) > _MAX_JOINT_STATES:
@@ -220,7 +219,8 @@ class _StateReader(TargetReader):
             return self._read_statistic(target)
         raise ArgumentError("targets", f"labels, {self.kinds}: Exceeds, Between and Quantile are about fields", target)
 
-    def _require_known(self, labels: Iterable[Hashable]) -> NDArray[np.int64]:
+    def _known_positions(self, labels: Iterable[Hashable]) -> NDArray[np.int64]:
+        """Return positions in the model without evidence; raise `ArgumentError` for unknown variables."""
         return check.positions(list(labels), self.model.labels, self.model._lookup, "targets")
 
     def _read_statistic(self, statistic: Statistic) -> Mean:
@@ -228,7 +228,7 @@ class _StateReader(TargetReader):
             raise ArgumentError("targets", "statistics with finite bounds", statistic.name)
         weights = {label: float(weight) for label, weight in statistic.weights.items() if weight > 0}
         named = list(weights)
-        labels = [named[k] for k in np.argsort(self._require_known(named)).tolist()]
+        labels = [named[k] for k in np.argsort(self._known_positions(named)).tolist()]
         template = np.array([int(self.evidence.get(label, 0)) for label in labels], dtype=np.int64)
         are_digits = self.model._state_names is not None and self.model._state_names.of_spins
         template = 2 * template - 1 if are_digits else template
@@ -241,7 +241,7 @@ class _StateReader(TargetReader):
         return Mean(positions, statistic, own_weights, template, moving, self._states(positions), are_digits)
 
     def _states(self, positions: NDArray[np.int64]) -> list[range]:
-        # Variables with equally many states have the same states: a model has either spins or labels.
+        # Variables with the same number of states have the same states, since a model has either spins or labels.
         sizes = self.rest._form.cardinalities[positions]
         kinds = {int(k): self.rest.states(int(positions[np.argmax(sizes == k)])) for k in set(sizes.tolist())}
         return [kinds[k] for k in sizes.tolist()]

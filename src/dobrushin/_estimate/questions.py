@@ -80,13 +80,8 @@ class TargetQuestion(ABC):
 
     @property
     @abstractmethod
-    def targets(self) -> list[Any]:
-        """Return the target of each row."""
-
-    @property
-    @abstractmethod
-    def states(self) -> list[Any]:
-        """Return the state of each row; None for a statistic."""
+    def rows(self) -> list[tuple[Any, Any]]:
+        """Return target and state of each row of the answer; the state is None for a statistic."""
 
     @property
     def needs_joint_law(self) -> bool:
@@ -103,7 +98,7 @@ class TargetQuestion(ABC):
         """Bound the bias of each row, given bounds on the disagreement of the variables at `positions`."""
 
     def __len__(self) -> int:
-        return len(self.targets)
+        return len(self.rows)
 
 
 class StateQuestion(TargetQuestion):
@@ -169,12 +164,9 @@ class SingleMarginals(StateQuestion):
         self.intervals, self.norm = int(_intervals(self.sizes).sum()), len(self.positions)
 
     @property
-    def targets(self) -> list[Any]:
-        return [label for label, states in zip(self.labels, self.values, strict=True) for _ in states]
-
-    @property
-    def states(self) -> list[Any]:
-        return [state for states in (self.values if self.names is None else self.names) for state in states]
+    def rows(self) -> list[tuple[Any, Any]]:
+        called = self.values if self.names is None else self.names
+        return [(label, state) for label, states in zip(self.labels, called, strict=True) for state in states]
 
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.repeat(disagreement, self.sizes)
@@ -211,12 +203,8 @@ class JointMarginal(StateQuestion):
         self.intervals, self.norm = int(_intervals(rows)), len(self.positions)
 
     @property
-    def targets(self) -> list[Any]:
-        return [self.joint] * len(self)
-
-    @property
-    def states(self) -> list[Any]:
-        return list(product(*(self.values if self.names is None else self.names)))
+    def rows(self) -> list[tuple[Any, Any]]:
+        return [(self.joint, states) for states in product(*(self.values if self.names is None else self.names))]
 
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.full(len(self), min(1.0, weighted_sum(self.weights, disagreement, 0)))
@@ -263,12 +251,8 @@ class Mean(StateQuestion):
         return self.own_weights
 
     @property
-    def targets(self) -> list[Any]:
-        return [self.statistic]
-
-    @property
-    def states(self) -> list[Any]:
-        return [None]
+    def rows(self) -> list[tuple[Any, Any]]:
+        return [(self.statistic, None)]
 
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.array([min(self.span, weighted_sum(self.own_weights, disagreement, 0))])

@@ -49,7 +49,7 @@ class Content(NamedTuple):
             return self.settings, Running(backend=self.settings.backend)
         seconds = max(_NO_TIME, deadline.left)
         running = Running(backend=self.settings.backend, deadline=Deadline(seconds, "The query"))
-        return self.settings._replace(time_limit=seconds), running
+        return replace(self.settings, time_limit=seconds), running
 
 
 def answer_some(

@@ -46,7 +46,7 @@ class Target(ABC):
 
 @dataclass(frozen=True)
 class TargetReader(ABC):
-    """Reader that turns targets into questions about a model given evidence.
+    """A reader that turns targets into questions about a model given evidence.
 
     Attributes
     ----------
@@ -63,13 +63,13 @@ class TargetReader(ABC):
 
     kinds: ClassVar[str] = "Joint, Statistic"  # targets besides labels, in messages
 
-    @abstractmethod
     def read_all(self) -> list[Any]:
         """Return the questions for all variables that are not observed."""
+        return self.read_variables(np.arange(self.rest.n_variables))
 
     @abstractmethod
-    def read_labels(self, labels: list[Any]) -> list[Any]:
-        """Return the questions for labels, which are known and distinct."""
+    def read_variables(self, positions: NDArray[np.int64]) -> list[Any]:
+        """Return the questions for the variables at these positions in `rest`."""
 
     @abstractmethod
     def read(self, target: Target) -> Any:
@@ -92,24 +92,20 @@ class TargetReader(ABC):
             raise ArgumentError("targets", "at least one target", items)
         plain = [item for item in items if not isinstance(item, Target)]
         for item in plain:
-            if isinstance(item, tuple | list) and len(item) > 1 and not self._is_label(item):
-                self._suggest_joint(item)
+            is_several = isinstance(item, tuple | list) and len(item) > 1 and not self._is_label(item)
+            if is_several and "Joint" in self.kinds and all(map(self._is_label, item)):
+                suggestion = f"Joint({', '.join(map(repr, item))}) for the joint marginal of these variables"
+                raise ArgumentError("targets", suggestion, item)
         if plain:
             check.positions(plain, self.model.labels, self.model._lookup, "targets")  # known and distinct
         questions: list[Any] = []
         for compound, group in groupby(items, lambda item: isinstance(item, Target)):
             some = list(group)
-            questions += [self.read(target) for target in some] if compound else self.read_labels(some)
+            questions += map(self.read, some) if compound else self.read_variables(self.positions(some))
         return questions
 
     def _is_label(self, value: Any) -> bool:
         return check.label_position(value, self.model.labels, self.model._lookup) is not None
-
-    def _suggest_joint(self, labels: Any) -> None:
-        """Raise an error that suggests `Joint` for several labels in the place of one."""
-        if "Joint" in self.kinds and all(map(self._is_label, labels)):
-            suggestion = f"Joint({', '.join(map(repr, labels))}) for the joint marginal of these variables"
-            raise ArgumentError("targets", suggestion, labels)
 
     def positions(self, labels: Iterable[Hashable]) -> NDArray[np.int64]:
         """Return positions in `rest`; raise `ArgumentError` for unknown or observed variables."""

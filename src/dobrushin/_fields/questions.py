@@ -174,12 +174,8 @@ class FieldQuestion(TargetQuestion):
     name: str | None = None
 
     @property
-    def targets(self) -> list[Any]:
-        return [self.target]
-
-    @property
-    def states(self) -> list[Any]:
-        return [self.state]
+    def rows(self) -> list[tuple[Any, Any]]:
+        return [(self.target, self.state)]
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -219,11 +215,8 @@ class FieldReader(TargetReader):
         super().__init__(model, evidence, rest)
         object.__setattr__(self, "space", space)
 
-    def read_all(self) -> list[Any]:
-        return [self._mean(i) for i in range(self.rest.n_variables)]
-
-    def read_labels(self, labels: list[Any]) -> list[Any]:
-        return [self._mean(i) for i in self.positions(labels).tolist()]
+    def read_variables(self, positions: NDArray[np.int64]) -> list[Any]:
+        return [self._mean(i) for i in positions.tolist()]
 
     def _mean(self, i: int) -> FieldQuestion:
         label, bounds = self.rest.labels[i], self.space.bounds_at(i)

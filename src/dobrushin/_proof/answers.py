@@ -121,7 +121,7 @@ def _answer_again(estimate: Estimate, asked: Asked, space: Space) -> Estimate:
     again: Estimate | None = None
     if asked.call is not None:
         targets, evidence, settings = asked.call
-        settings, sequence = settings._replace(proof=True), seed_sequence(estimate.seed)
+        settings, sequence = replace(settings, proof=True), seed_sequence(estimate.seed)
         running = Running(backend=settings.backend)
         try:
             again = answer_query(asked.model, targets, evidence, settings, sequence, running)
