@@ -16,20 +16,18 @@ from numpy.typing import NDArray
 from dobrushin._coalescence.clusters import ClusterRunner, Clusters, draw_clusters, expected_seconds, try_runner
 from dobrushin._coalescence.ferromagnet import Ferromagnet
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import Choice, Method, Plan
+from dobrushin._estimate.method import SOON_SECONDS, Choice, Method, Plan, allowed_seconds
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import JointMarginal, SingleMarginals, Tally, TargetQuestion
-from dobrushin._estimate.runs import INDEPENDENT_BITS, Run, unchecked_weights
+from dobrushin._estimate.runs import INDEPENDENT_BITS, Run
 from dobrushin._kernels.clusters import GHOST
 from dobrushin._shared.intervals import FINAL, PLANNED, lower_end, trials_needed, upper_end, values_needed
-from dobrushin._shared.running import MOST_SECONDS, Running
+from dobrushin._shared.running import Running
 from dobrushin._shared.text import counted, percent, rounded_up
-from dobrushin.errors import BudgetError, CertificateError
+from dobrushin.errors import BudgetError
 
 # Seconds that draws may be expected to take where the call has no time limit, and seconds for a pilot.
 _DRAWING_SECONDS, _PILOT_SECONDS, _PILOT_SECONDS_BY_NAME = 30.0, 2.0, 10.0
-# Draws are not planned where an answer is expected within this number of seconds.
-_SOON_SECONDS = 2.0
 # Draws of the first block for a mean.
 _FIRST_BLOCK = 256
 
@@ -48,7 +46,7 @@ class ClusterDraws(Method):
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
         best = choice.best
-        if not choice.by_name and (choice.can_sample or (best and best.plan.seconds <= _SOON_SECONDS)):
+        if not choice.by_name and (choice.can_sample or (best and best.plan.seconds <= SOON_SECONDS)):
             return best
         if query.is_part:
             raise cls.refuse("random clusters need the whole model.")
@@ -56,26 +54,19 @@ class ClusterDraws(Method):
         runner = try_runner(query.model, query.positions, pilot)
         if runner is None:
             raise cls.refuse(f"random clusters did not coalesce in a pilot of about {pilot:g} s.")
-        own = cls._propose(query, runner, "asked for" if choice.by_name else "the model is a ferromagnet")
-        if choice.by_name:
-            return own
-        patience = _DRAWING_SECONDS if query.time_limit is None else min(query.time_limit, MOST_SECONDS)
-        if best is not None:
-            return own if own.plan.seconds < best.plan.seconds else best
-        if own.plan.seconds > patience:
-            raise cls.refuse(
-                f"{own.plan.chains} exact draws would take about {own.plan.seconds:.2g} s, more than the "
-                f"{patience:.3g} s allowed."
-            )
-        return own
-
-    @classmethod
-    def _propose(cls, query: Query, runner: ClusterRunner, why: str) -> ClusterDraws:
         try:
             draws = max(_draws_for(query, question, runner) for question in query.questions)
         except BudgetError as error:
             raise cls.refuse(str(error)) from None
         seconds = expected_seconds(runner, draws)
+        if not choice.by_name:
+            if best is not None and seconds >= best.plan.seconds:
+                return best
+            if best is None and seconds > (allowed := allowed_seconds(query, _DRAWING_SECONDS)):
+                raise cls.refuse(
+                    f"{draws} exact draws would take about {seconds:.2g} s, more than the {allowed:.3g} s allowed."
+                )
+        why = "asked for" if choice.by_name else "the model is a ferromagnet"
         reason = f"{why}; clusters of the targets coalesced from about {counted(runner.past, 'sweep')} back in a pilot"
         plan = cls.draft(
             query, reason, runner.run_error, chains=draws, kernel=runner.name, seconds=seconds,
@@ -94,12 +85,12 @@ class ClusterDraws(Method):
         run = _ClusterRun(self, sequence, running)
         run.draw()
         estimate = run.close(run.estimate())
-        if run.trouble is None and (estimate.half_width > self.query.tolerance).any():
+        if run.trouble is None and self.misses(estimate):
             reason = (
                 f"{run.open} of {run.done} draws had not coalesced at the end of their last round; counted for every "
                 f"state, they leave intervals of up to {estimate.half_width.max():.3g}."
             )
-            raise CertificateError({self.name: reason}, "All the intervals are valid.", result=estimate)
+            raise self.too_wide(estimate, reason, "All the intervals are valid.")
         return estimate
 
     @classmethod
@@ -139,7 +130,7 @@ class _ClusterRun(Run):
             tallies.append(own if links is None else links)
         super().__init__(method, query.error, tallies, sequence, running)
         self.trials: int = max((_draws_for(query, question, self.runner) for question in counted), default=0)
-        self.blocks = self.open = 0
+        self.open = 0
 
     def draw(self) -> None:
         while self.done < self.plan.chains and not (
@@ -147,17 +138,14 @@ class _ClusterRun(Run):
         ):
             more = self.trials - self.done if self.done < self.trials else max(_FIRST_BLOCK, self.done // 4)
             numbers = range(self.done, self.done + min(self.room, more, self.plan.chains - self.done))
-            running = replace(self.running, checkpoint=self.running.file(self.blocks))
-            block = draw_clusters(self.runner, numbers, self.sequence, running)
-            self.blocks += 1
-            self._take(block)
+            self._take(draw_clusters(self.runner, numbers, self.sequence, self.running_block()))
             if self.trouble is not None:
                 return
 
     def _take(self, block: Clusters) -> None:
         """Count and average a block of draws."""
         self.trouble = block.trouble
-        states: NDArray[np.int64] | None = None
+        states: NDArray[Any] | None = None
         for question, tally in zip(self.query.questions, self.tallies, strict=True):
             if self.done >= self.trials if question.is_counted else tally.is_narrow:
                 continue
@@ -166,8 +154,7 @@ class _ClusterRun(Run):
                 tally.add_clusters(block.clusters[:, columns])
                 continue
             if states is None:
-                states = block.states()
-                states = 2 * states - 1 if self.query.model._form.spins else states
+                states = self.as_states(block.states())
             closed = np.broadcast_to(block.is_closed[:, None], states.shape)
             tally.add(states[:, columns], closed[:, columns], self.done)
         self.open += int((~block.is_closed).sum())
@@ -175,8 +162,7 @@ class _ClusterRun(Run):
 
     def estimate(self) -> Estimate:
         sizes = [len(question) for question in self.query.questions]
-        spans = [question.span for question in self.query.questions]
-        biases = [np.full(size, min(self.wrong, 1.0) * span) for size, span in zip(sizes, spans, strict=True)]
+        biases = [np.full(len(question), min(self.wrong, 1.0) * question.span) for question in self.query.questions]
         words = [
             "each draw comes exactly from the model, by coupling from the past: how far back is not limited by a clock",
             f"rounding touches a draw with probability at most {rounded_up(self.wrong, 2)} (included)",
@@ -184,10 +170,9 @@ class _ClusterRun(Run):
             "a pilot with other random bits chose the first round, which no draw depends on",
             f"all intervals hold at once with confidence {percent(self.query.confidence)}",
             *self.early_words(),
-            *unchecked_weights(self.query),
         ]
-        rows, plan = self.rows(biases, [np.zeros(size) for size in sizes]), replace(self.plan, chains=self.done)
-        return self.method.assemble(rows, self.query.confidence, tuple(words), plan, seed=self.sequence, run=self)
+        rows = self.rows(biases, [np.zeros(size) for size in sizes])
+        return self.conclude(rows, words, replace(self.plan, chains=self.done))
 
 
 # -- connections ---------------------------------------------------------------------------------

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from dobrushin._coalescence import coalescence
 from dobrushin._coalescence.sets import SetKernel, SetRuns, choose_sets, collect_sets, make_set_job, run_sets
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import Choice, Curve, Method, Plan
+from dobrushin._estimate.method import SOON_SECONDS, Choice, Curve, Method, Plan, allowed_seconds
 from dobrushin._estimate.query import Query
-from dobrushin._estimate.runs import INDEPENDENT_BITS, Run, unchecked_weights
-from dobrushin._estimate.targets import name_of, variables_of
+from dobrushin._estimate.runs import INDEPENDENT_BITS, Run
+from dobrushin._estimate.targets import variables_of
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guiding_rows
@@ -33,14 +33,12 @@ from dobrushin._sampling.sampler import on_backend
 from dobrushin._scan import Scan
 from dobrushin._shared.call import LateError, current_deadline
 from dobrushin._shared.intervals import upper_end
-from dobrushin._shared.running import MOST_SECONDS, PLAIN, Running
+from dobrushin._shared.running import PLAIN, Running, child_seed
 from dobrushin._shared.text import percent, rounded_up
-from dobrushin.errors import BudgetError, CertificateError
+from dobrushin.errors import BudgetError
 
 # Seconds that a simulation may be expected to take when no budget is given.
 _PATIENCE = 30.0
-# Simulation is not planned where a certified answer is expected within this number of seconds.
-_SOON = 2.0
 _TOO_MANY = 2**62
 _PILOT_RUNS = (128, 1024)
 # Target states that a pilot holds at once, unless the fewest runs need more.
@@ -77,9 +75,9 @@ class BoundingSets(Method):
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
         best = choice.best
-        if not choice.by_name and (choice.can_sample or (best and best.plan.seconds <= _SOON)):
+        if not choice.by_name and (choice.can_sample or (best and best.plan.seconds <= SOON_SECONDS)):
             return best
-        allowed = _PATIENCE if query.time_limit in (None, math.inf) else min(query.time_limit or 0.0, MOST_SECONDS)
+        allowed = allowed_seconds(query, _PATIENCE)
         patience = allowed if best is None else min(allowed, best.plan.seconds)
         why = "asked for" if choice.by_name else "Dobrushin's bound is vacuous"
         pilot = _Pilot(query, patience)
@@ -95,7 +93,7 @@ class BoundingSets(Method):
 
     def begin(self, sequence: np.random.SeedSequence, running: Running) -> _SetRun:
         """Begin the first try."""
-        return _SetRun(self, 0, sequence, running, 0)
+        return _SetRun(self, 0, sequence, running)
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         run = self.begin(sequence, running)
@@ -119,27 +117,18 @@ class BoundingSets(Method):
                 best = estimate  # both hold at once
             if run.trouble is not None:
                 return run.close(replace(best, stopped_by=run.stopped_by))
-            if not (best.half_width > self.query.tolerance).any():
+            if not self.misses(best):
                 return best
             if runs + _TRIES[1][1] * self.first_runs > self.plan.chains or not run.is_worth_more():
                 break
-        raise self._too_wide(cast(Estimate, best), runs)
-
-    def _too_wide(self, estimate: Estimate, runs: int) -> CertificateError:
-        names = [name_of(target) for target in estimate.targets]
-        wide = estimate.half_width > self.query.tolerance
-        targets = {name for name, is_wide in zip(names, wide, strict=True) if is_wide}
-        share = 1.0 - len(targets) / len(set(names))
-        widest = names[int(np.argmax(estimate.half_width))]
+        best = cast(Estimate, best)
+        wide, every, widest = self.describe_wide(best)
         reason = (
-            f"after {estimate.steps} steps and {runs} runs {len(targets)} targets have intervals wider than the "
-            f"tolerance (the widest is {estimate.half_width.max():.3g} at {widest}); {share:.0%} of them are certified."
+            f"after {best.steps} steps and {runs} runs the intervals of {wide} of {every} targets are wider "
+            f"than the tolerance ({widest})."
         )
-        remedy = (
-            "All the intervals are valid. What may help: joint variables (model.merge with suggest_groups), a larger "
-            "tolerance, a larger budget."
-        )
-        return CertificateError({self.name: reason}, remedy, result=estimate)
+        remedy = "All the intervals are valid. What may help: a larger tolerance, a larger budget."
+        raise self.too_wide(best, reason, remedy)
 
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:
@@ -182,18 +171,16 @@ class _SetRun(Run):
     method: BoundingSets
 
     def __init__(
-        self, method: BoundingSets, number: int, sequence: np.random.SeedSequence, running: Running, files: int
+        self, method: BoundingSets, number: int, sequence: np.random.SeedSequence, running: Running, files: int = 0
     ) -> None:
         share, more = _TRIES[number]
-        # Not `spawn`, which would change the sequence: the same one has to give the same answer again.
-        child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN, number))
         query, error = method.query, share * method.query.error / 2
         tallies = [question.tally(error, query.tolerance, sets=True) for question in query.questions]
-        super().__init__(method, error, tallies, child, running)
-        self.kernel, self.seed, self.number = method.kernel, sequence, number
+        super().__init__(method, error, tallies, sequence, running)
+        self.sequence = child_seed(sequence, *_OWN, number)
+        self.kernel, self.number, self.runs = method.kernel, number, method.first_runs * more
         self.kept: list[NDArray[np.int16]] = []  # final states of each block, if few enough
-        self.runs = method.first_runs * more
-        self.files = files  # checkpoints that earlier runs of this call have written
+        self.files = files  # checkpoints that the first try has written
 
     @property
     def is_kept(self) -> bool:
@@ -205,12 +192,10 @@ class _SetRun(Run):
         room = self.runs if counts else self.room
         while self.done < self.runs:
             numbers = range(self.done, min(self.done + room, self.runs))
-            running = replace(self.running, checkpoint=self.running.file(self.files))
             block = run_sets(
-                self.query.model, self.kernel, self.scan, self.query.labels, numbers, self.sequence, running=running,
-                call_seed=self.seed, counts=counts,
+                self.query.model, self.kernel, self.scan, self.query.labels, numbers, self.sequence,
+                running=self.running_block(), call_seed=self.seed, counts=counts,
             )  # fmt: skip
-            self.files += 1
             self._take(block)
             if self.trouble is not None:
                 return
@@ -227,7 +212,7 @@ class _SetRun(Run):
             digits = block.settled[:, -1].astype(np.int64)
             if self.is_kept:
                 self.kept.append(block.settled[:, -1])
-            states = 2 * digits - 1 if self.query.model._form.spins else digits
+            states = self.as_states(digits)
             for question, tally in zip(self.query.questions, self.tallies, strict=True):
                 columns = self.query.columns(question)
                 tally.add(states[:, columns], digits[:, columns] >= 0, self.done)
@@ -269,9 +254,8 @@ class _SetRun(Run):
         ]
         if self.query.model._form.has_zeros:
             words.append("the model forbids some states: that some state is allowed was checked")
-        words += [*unchecked_weights(self.query), *self.early_words()]
-        rows, plan = self.rows(biases, nothing), replace(self.plan, chains=self.done)
-        return self.method.assemble(rows, self.query.confidence, tuple(words), plan, seed=self.seed, run=self)
+        rows = self.rows(biases, nothing)
+        return self.conclude(rows, [*words, *self.early_words()], replace(self.plan, chains=self.done))
 
 
 class _Pilot:
@@ -281,7 +265,7 @@ class _Pilot:
         self.query, self.patience = query, patience
         # Half of the error probability is for the bias bounds, and a second try needs a share as well.
         self.strict = replace(query, confidence=1.0 - 0.3 * (1.0 - query.confidence))
-        self.exhausted = False
+        self.is_exhausted = False  # whether the search for scans has met all variables that matter
         self.is_far = False  # whether sets that stay open make intervals wider than the tolerance by far
         self.spent, self.seconds = 0, 0.0
         self.tried: tuple[Scan, SetKernel] | None = None
@@ -317,9 +301,13 @@ class _Pilot:
         self.is_far = not 0.5 * longest[1] < 0.8 * query.tolerance
         # Where sets that stay open dominate, fewer runs do as well.
         left = max(0.5 * query.tolerance, 0.25 * longest[1] if self.is_far else 0.0)
-        shorter = self._affordable(longest[0], left)
-        reason = f"{why}; a pilot shows that some targets will not coalesce"
-        return None if shorter is None else self._method(shorter, left, reason, False)
+        steps = int(self._most_updates(longest[0]) // self._runs(_SHARE * left))
+        if steps < len(query.labels):
+            return None
+        scan = query.complete(longest[0].order[max(0, len(longest[0]) - steps) :])
+        if len(scan) > 2 * steps:  # most of it would be the first updates of targets
+            return None
+        return self._method(scan, left, f"{why}; a pilot shows that some targets will not coalesce", False)
 
     def why_not(self) -> str:
         """Explain why no scan reaches the tolerance: what was tried, and which argument allows more."""
@@ -349,26 +337,18 @@ class _Pilot:
             self.tried = (scan, choose_sets(self.query.model, scan))
         return self.tried[1]
 
-    def _affordable(self, scan: Scan, left: float) -> Scan | None:
-        """Return the affordable end of a scan that is too long; None if it is too short to be useful."""
-        steps = int(self._most_updates(scan) // self._runs(_SHARE * left))
-        if steps < len(self.query.labels):
-            return None
-        end = self.query.complete(scan.order[max(0, len(scan) - steps) :])
-        return None if len(end) > 2 * steps else end
-
     def _lengths(self) -> Iterator[int]:
         """Yield doubling scan lengths, while there is time for a pilot and for the answer that follows."""
         length = max(64, 4 * len(self.query.objective.positions))
         while True:
             yield length
             # Pilots of all lengths together may take half of the time.
-            late = 2 * self.seconds > 0.5 * self.patience
-            if late or self.exhausted or self.tried is None:
-                return
-            if 2 * length * self._runs(self.query.tolerance) > self._most_updates(self.tried[0]):
+            is_late = 2 * self.seconds > 0.5 * self.patience
+            if is_late or self.is_exhausted or self.tried is None:
                 return
             length *= 2
+            if length * self._runs(self.query.tolerance) > self._most_updates(self.tried[0]):
+                return
 
     def _runs(self, half_width: float) -> int:
         """Return the number of runs that the random error needs; `_TOO_MANY` if no number suffices."""
@@ -388,7 +368,7 @@ class _Pilot:
         n = self.query.model.n_variables
         if not self.query.is_about_most:
             self.search.extend(0.0, length)
-            self.exhausted = self.search.steps < length  # the targets depend on nothing more
+            self.is_exhausted = self.search.steps < length
             yield self.query.complete(self.search.order(min(length, self.search.steps)))
         if len(self.query.labels) * 4 >= n:
             yield Scan.systematic(n, max(1, length // n) * n)

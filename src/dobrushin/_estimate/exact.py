@@ -23,7 +23,7 @@ from dobrushin._shared.environment import log
 from dobrushin._shared.memory import bytes_text
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.running import Running
-from dobrushin.errors import BudgetError, CertificateError
+from dobrushin.errors import BudgetError
 
 # Seconds per variable to find an elimination order.
 SECONDS_PER_VARIABLE = 2.4e-5
@@ -108,18 +108,16 @@ class Exact(Method):
             error = sums.relative_error(self.query.space.rounding)
             worst = max(worst, error)
             value, bias = question.exact(probabilities, error)
-            least, most = question.bounds
-            bias = bias + sums.absolute * len(probabilities) * max(1.0, abs(least), abs(most))
-            rows.append(AnswerRows(value, np.maximum(value - bias, least), np.minimum(value + bias, most), bias))
+            bias = bias + sums.absolute * len(probabilities) * max(1.0, *map(abs, question.bounds))
+            rows.append(AnswerRows.within(question, value, value, value, bias))
         words = (f"the sums over all states were made in floating point, good to {worst:.1g} (included)",)
         estimate = self.assemble(rows, 1.0, words)
         if not estimate.half_width.max() <= self.query.tolerance:
-            estimate = replace(estimate, stopped_by=Shortfall.ROUNDING)
             reason = (
                 f"rounding errors of the sums reach {estimate.half_width.max():.3g}, above the tolerance "
                 f"{self.query.tolerance:.3g}."
             )
-            raise CertificateError({self.name: reason}, "", result=estimate)
+            raise self.too_wide(replace(estimate, stopped_by=Shortfall.ROUNDING), reason, "")
         return estimate
 
     def _sums(self, plan: SumPlan, working: Working) -> SumResult:

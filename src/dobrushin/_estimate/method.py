@@ -20,13 +20,13 @@ from dobrushin._estimate.answer import Asked, Estimate, Transcript
 from dobrushin._estimate.partial import intersect
 from dobrushin._estimate.query import METHODS, Query
 from dobrushin._estimate.questions import TargetQuestion
-from dobrushin._estimate.targets import shown
+from dobrushin._estimate.targets import name_of, shown
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.running import Running, kept_seed
+from dobrushin._shared.running import MOST_SECONDS, Running, kept_seed
 from dobrushin._shared.text import card, in_full, percent, rounded_up
 from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError, CertificateError, Interrupted, WorkerError
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _MAX_JOINT_STATES = 2**14
 # "auto" asks no further methods once a certain answer takes at most this number of seconds.
 QUICK_SECONDS = 0.1
+# Methods that need a pilot are not planned where an answer is expected within this number of seconds.
+SOON_SECONDS = 2.0
 REMEDY = (
     "What may help: a larger tolerance or fewer targets; fixing strongly coupled variables (evidence=); joint "
     "variables (model.merge with suggest_groups). For an estimate without any guarantee pass method='uncertified'."
@@ -209,6 +211,15 @@ class AnswerRows(NamedTuple):
     upper: NDArray[np.float64]
     bias: NDArray[np.float64]
 
+    @classmethod
+    def within(
+        cls, question: Any, value: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64],
+        bias: NDArray[np.float64], widening: NDArray[np.float64] | None = None,
+    ) -> AnswerRows:  # fmt: skip
+        """Return intervals widened by the bias (or by `widening`) on both sides, inside the bounds of a question."""
+        (least, most), wider = question.bounds, bias if widening is None else widening
+        return cls(value, np.maximum(lower - wider, least), np.minimum(upper + wider, most), bias)
+
 
 class Method(ABC):
     """A method of estimation. An instance is a proposal for one query: its plan and the results of planning.
@@ -261,8 +272,24 @@ class Method(ABC):
 
         A proof is about the intervals of one method.
         """
-        is_missed = bool((estimate.half_width > (tolerance or self.query.tolerance)).any())
-        return intersect(estimate, self.known) if is_missed and not self.query.proof else estimate
+        is_missed = self.misses(estimate, tolerance) and not self.query.proof
+        return intersect(estimate, self.known) if is_missed else estimate
+
+    def misses(self, estimate: Estimate, tolerance: float | None = None) -> bool:
+        """Return whether some interval is wider than the tolerance."""
+        return bool((estimate.half_width > (tolerance or self.query.tolerance)).any())
+
+    def too_wide(self, estimate: Estimate, reason: str, remedy: str) -> CertificateError:
+        """Return the error for an answer that misses the tolerance; it carries the intervals."""
+        return CertificateError({self.name: reason}, remedy, result=estimate)
+
+    def describe_wide(self, estimate: Estimate) -> tuple[int, int, str]:
+        """Count the targets with intervals wider than the tolerance, and all targets; describe the widest interval."""
+        names = [name_of(target) for target in estimate.targets]
+        pairs = zip(names, estimate.half_width, strict=True)
+        wide = {name for name, half_width in pairs if half_width > self.query.tolerance}
+        worst = int(np.argmax(estimate.half_width))
+        return len(wide), len(set(names)), f"the widest is {estimate.half_width[worst]:.3g} at {names[worst]}"
 
     @classmethod
     def asking_seconds(cls, query: Query, quickly: bool) -> float | None:
@@ -413,6 +440,11 @@ def carry_estimate(
         raise error.with_result(
             carried(error.result), own if own is None or part is None else own._lift(part)
         ) from None
+
+
+def allowed_seconds(query: Query, usual: float) -> float:
+    """Return the seconds that an answer may be expected to take; `usual`: where the call has no time limit."""
+    return usual if query.time_limit in (None, math.inf) else min(query.time_limit or 0.0, MOST_SECONDS)
 
 
 def register(method: type[Method]) -> type[Method]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -52,7 +52,9 @@ class Run(ABC):
         self, method: Method, error: float, tallies: list[Any], sequence: np.random.SeedSequence, running: Running
     ) -> None:
         self.method, self.query, self.plan = method, method.query, method.plan
-        self.error, self.tallies, self.sequence, self.running = error, tallies, sequence, running
+        self.error, self.tallies, self.running = error, tallies, running
+        self.seed = self.sequence = sequence  # of the call, and of its draws
+        self.files = 0  # checkpoints of this run
         self.scan = cast(Scan, method.plan.scan)
         self.done = 0
         self.trouble: Trouble | None = None  # why the run ended early
@@ -77,6 +79,22 @@ class Run(ABC):
     def finish(self, job: Job, outcome: Outcome) -> Estimate:
         """Return the answer from the draws of the job."""
         raise NotImplementedError(f"{self.method.name} has no draws on a GPU that can wait for others")
+
+    def running_block(self) -> Running:
+        """Return how the next block of outcomes is run: each block has its own checkpoint."""
+        self.files += 1
+        return replace(self.running, checkpoint=self.running.file(self.files - 1))
+
+    def as_states(self, digits: NDArray[Any]) -> NDArray[Any]:
+        """Return the states with these numbers: spins are -1 and +1."""
+        return 2 * digits - 1 if self.query.model._form.spins else digits
+
+    def conclude(
+        self, rows: list[AnswerRows], words: Iterable[str], plan: Plan | None = None, **parts: Any
+    ) -> Estimate:
+        """Return the estimate with these rows and assumptions."""
+        words, confidence = (*words, *unchecked_weights(self.query)), self.query.confidence
+        return self.method.assemble(rows, confidence, words, plan, seed=self.seed, run=self, **parts)
 
     def close(self, estimate: Estimate) -> Estimate:
         """Return the answer; raise an error that carries the answer if Ctrl-C or a lost executor ended the run."""
@@ -110,10 +128,9 @@ class Run(ABC):
         """Return the rows of each question, with intervals widened on both sides."""
         rows = []
         for question, tally, bias, widening in zip(self.query.questions, self.tallies, biases, widenings, strict=True):
-            least, most = question.bounds
             outcomes = int(min(self.trials, self.done)) if question.is_counted else self.done
             value, low, high = tally.limits(outcomes, self.error, self.wrong, self.trouble is not None)
-            rows.append(AnswerRows(value, np.maximum(low - widening, least), np.minimum(high + widening, most), bias))
+            rows.append(AnswerRows.within(question, value, low, high, bias, widening))
         return rows
 
 
@@ -263,10 +280,9 @@ class ChainRun(Run):
 
     def _chains(self, numbers: range, record: Record) -> Samples:
         """Draw the chains with these numbers, or the first of them if something ends the run."""
-        running = replace(self.running, checkpoint=self.running.file(len(self.blocks)))
         block, self.trouble = run_chains(
             self.query.model, self.method.kernel, self.scan, numbers, self.sequence, start=self.query.space.start,
-            record=record, running=running,
+            record=record, running=self.running_block(),
         )  # fmt: skip
         return block
 
@@ -306,12 +322,9 @@ class ChainRun(Run):
             f"{percent(plan.confidence)}",
             *zeros,
             *self.early_words(),
-            *unchecked_weights(self.query),
         )
-        return self.method.assemble(
-            self.rows(bias.bounds, bias.widenings), self.query.confidence, words, samples=self.samples(),
-            certificate=bias.certificate, seed=self.sequence, run=self,
-        )  # fmt: skip
+        rows = self.rows(bias.bounds, bias.widenings)
+        return self.conclude(rows, words, samples=self.samples(), certificate=bias.certificate)
 
 
 INDEPENDENT_BITS = "the random bits (SplitMix64, keyed by the seed) are taken to be independent and uniform"

@@ -61,7 +61,7 @@ class Symmetry(Method):
         for question in self.query.questions:
             value, bias = 1.0 / question.choices, np.full(len(question), off)
             bias += np.where(question.choices & (question.choices - 1), 2.0**-54, 0.0)  # 1/q as it is rounded
-            rows.append(AnswerRows(value, np.maximum(value - bias, 0.0), np.minimum(value + bias, 1.0), bias))
+            rows.append(AnswerRows.within(question, value, value, value, bias))
         return self.assemble(rows, 1.0, ("the symmetry was found in the potentials, entry by entry",))
 
     @classmethod

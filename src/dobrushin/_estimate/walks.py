@@ -16,15 +16,14 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.local import count_laws
-from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan
+from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan, allowed_seconds
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Mean, Shortfall, StateQuestion
 from dobrushin._estimate.runs import unchecked_weights
 from dobrushin._exact.walks import IMPOSSIBLE, SECONDS_PER_VISIT, WalkLaw, read_walks
 from dobrushin._shared.call import LateError
-from dobrushin._shared.running import MOST_SECONDS, Running
+from dobrushin._shared.running import Running
 from dobrushin._shared.text import counted
-from dobrushin.errors import CertificateError
 
 # Variables visited for a law before anything is sampled, and laws for which that is tried.
 _QUICK_VISITS, _MAX_QUICK_LAWS = 10**5, 2
@@ -67,9 +66,7 @@ class Walks(Method):
                 return None
             own = cls._propose(query, _QUICK_VISITS * count_laws(query), False, _QUICK_FAR)
             return own if own.plan.reaches_tolerance else None
-        best, patience = choice.best, _PATIENCE
-        if query.time_limit is not None:
-            patience = min(query.time_limit, MOST_SECONDS)
+        best, patience = choice.best, allowed_seconds(query, _PATIENCE)
         if not choice.by_name and best is not None:
             if best.plan.is_certain or best.plan.seconds <= _SOON:
                 return best
@@ -121,15 +118,16 @@ class Walks(Method):
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """Return the intervals of the walks; a `CertificateError` with them if one is wider than the tolerance."""
         estimate = self._estimate()
-        if not (estimate.half_width > self.query.tolerance).any():
+        if not self.misses(estimate):
             return estimate
         why = Shortfall.SUMS if self.query.time_limit is None else Shortfall.TIME
         estimate = replace(estimate, stopped_by=why)
         if why is Shortfall.TIME:
             return estimate
         reason = f"{self.plan.reason}, and leave {estimate.half_width.max():.3g}."
-        remedy = "All the intervals are valid. A larger time_limit= or tolerance= may help."
-        raise CertificateError({self.name: reason}, remedy, result=estimate)
+        raise self.too_wide(
+            estimate, reason, "All the intervals are valid. A larger time_limit= or tolerance= may help."
+        )
 
     def so_far(self) -> Estimate | None:
         """Return the intervals of the walks; None if they read what a part of a model does not have."""

@@ -17,23 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan
+from dobrushin._estimate.method import SOON_SECONDS, AnswerRows, Choice, Method, Plan
 from dobrushin._estimate.query import Query
-from dobrushin._estimate.runs import INDEPENDENT_BITS, Run, unchecked_weights
-from dobrushin._exact.minibuckets import (
-    Layout,
-    MiniBuckets,
-    NoState,
-    TooDense,
-    lay_out,
-)
+from dobrushin._estimate.runs import INDEPENDENT_BITS, Run
+from dobrushin._exact.minibuckets import Layout, MiniBuckets, NoState, TooDense, lay_out
 from dobrushin._kernels import weights as loops
 from dobrushin._models.memory import Slot
 from dobrushin._sampling.weighted import Tries, WeightedDraws, draw_weighted
 from dobrushin._shared.call import LateError, current_deadline
 from dobrushin._shared.executors import cores
 from dobrushin._shared.memory import require_memory
-from dobrushin._shared.running import PLAIN, Running
+from dobrushin._shared.running import PLAIN, Running, child_seed
 from dobrushin._shared.text import percent, rounded_up
 from dobrushin.errors import CertificateError
 
@@ -55,8 +49,8 @@ _FEWEST = 64
 _LARGEST_BET, _PRIOR = 0.9, 100.0
 # Part of the error probability that pays for uniform numbers of 53 bits.
 _PRECISION = 0.01
-# Seconds that an answer may be expected to take without a limit, and within which other methods need no rival.
-_PATIENCE, _SOON = 60.0, 2.0
+# Seconds that an answer may be expected to take where the call has no time limit.
+_PATIENCE = 60.0
 # Models with more variables are not laid out; seconds that this takes for each.
 _MOST_VARIABLES, _LAYOUT_SECONDS = 2**14, 2e-4
 # Rounds of matching that mini-buckets take, about.
@@ -110,14 +104,12 @@ class Weights(Method):
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
         best = choice.best
-        if not choice.by_name and best is not None and best.plan.reaches_tolerance and best.plan.seconds <= _SOON:
+        if best is None or choice.by_name:
+            return cls._propose(query, choice)
+        if best.plan.reaches_tolerance and best.plan.seconds <= SOON_SECONDS:
             return best
         own = cls._propose(query, choice)
-        if best is None or choice.by_name:
-            return own
-        is_better = own.plan.reaches_tolerance > best.plan.reaches_tolerance
-        is_sooner = own.plan.seconds < best.plan.seconds
-        return own if is_better or (own.plan.reaches_tolerance == best.plan.reaches_tolerance and is_sooner) else best
+        return min((best, own), key=lambda method: (not method.plan.reaches_tolerance, method.plan.seconds))
 
     @classmethod
     def _propose(cls, query: Query, choice: Choice) -> Weights:
@@ -165,12 +157,12 @@ class Weights(Method):
         run = _WeightRun(self, made, pilot, sequence, running)
         run.draw()
         estimate = run.estimate()
-        if run.trouble is None and (estimate.half_width > self.query.tolerance).any():
+        if run.trouble is None and self.misses(estimate):
             reason = (
                 f"after {run.done} tries the widest interval has a half-width of {estimate.half_width.max():.3g}, "
                 f"above the tolerance {self.query.tolerance:.3g}."
             )
-            raise CertificateError({self.name: reason}, "What may help: a larger tolerance.", result=estimate)
+            raise self.too_wide(estimate, reason, "What may help: a larger tolerance.")
         return run.close(estimate)
 
     @classmethod
@@ -277,9 +269,9 @@ class _WeightRun(Run):
         self, method: Weights, made: MiniBuckets, pilot: Pilot, sequence: np.random.SeedSequence, running: Running
     ) -> None:
         query = method.query
-        child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN))
-        super().__init__(method, (1.0 - _PRECISION) * query.error, [], child, running)
-        self.seed, self.made, self.pilot = sequence, made, pilot
+        super().__init__(method, (1.0 - _PRECISION) * query.error, [], sequence, running)
+        self.sequence = child_seed(sequence, *_OWN)
+        self.made, self.pilot = made, pilot
         aim = _aim(query)
         self.threshold = 1.0 if made.layout.is_exact else pilot.threshold(aim)
         self.runner = Tries.make(made, query.positions, math.log(self.threshold))
@@ -294,13 +286,10 @@ class _WeightRun(Run):
         self.found: list[AnswerRows] | None = None
 
     def draw(self) -> None:
-        files = 0
         for look in self.looks:
             while self.done < look:
                 numbers = range(self.done, min(self.done + self.room, look))
-                running = replace(self.running, checkpoint=self.running.file(files))
-                block = draw_weighted(self.runner, numbers, self.sequence, running, self.seed)
-                files += 1
+                block = draw_weighted(self.runner, numbers, self.sequence, self.running_block(), self.seed)
                 self.done += block.tries
                 self.weights.append(block.weights)
                 self.states.append(block.states)
@@ -314,22 +303,19 @@ class _WeightRun(Run):
     def _rows(self) -> list[AnswerRows]:
         z = np.concatenate([np.empty(0), *self.weights])
         digits = np.concatenate([np.empty((0, len(self.query.labels)), dtype=np.int16), *self.states])
-        states = 2 * digits - 1 if self.query.model._form.spins else digits
+        states = self.as_states(digits)
         mean, square = self.pilot.mean, max(self.pilot.square, self.threshold * self.pilot.mean)
         before = _PRIOR * np.array([mean, 0.5 * mean, 0.25 * square])
         rows = []
         for question in self.query.questions:
-            least, most = question.bounds
             aim = min(0.5, self.query.tolerance / question.span)
             ends = [
                 weighted_interval(z * values, z, aim, self.error, before)
                 for values in question.unit_values(states[:, self.query.columns(question)])
             ]
-            table = least + question.span * np.array(ends).T
+            value, low, high = question.bounds[0] + question.span * np.array(ends).T
             bias = np.full(len(question), question.span * min(1.0, self.distortion))
-            rows.append(
-                AnswerRows(table[0], np.maximum(table[1] - bias, least), np.minimum(table[2] + bias, most), bias)
-            )
+            rows.append(AnswerRows.within(question, value, low, high, bias))
         return rows
 
     def estimate(self) -> Estimate:
@@ -340,10 +326,9 @@ class _WeightRun(Run):
             INDEPENDENT_BITS,
             "a pilot with other random bits chose the mini-buckets and the number of tries",
             f"all intervals hold at once with confidence {percent(self.query.confidence)}, after any number of tries",
-            *unchecked_weights(self.query),
         ]
         plan = replace(self.plan, chains=self.done, other_updates=self.done * self.runner.drawn)
-        return self.method.assemble(rows, self.query.confidence, tuple(words), plan, seed=self.seed, run=self)
+        return self.conclude(rows, words, plan)
 
 
 def weighted_interval(

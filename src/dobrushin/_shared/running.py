@@ -136,6 +136,11 @@ def refuse_long(what: str, seconds: float, deadline: Deadline, remedy: str) -> N
         raise BudgetError(what, seconds, MOST_SECONDS, "seconds", remedy)
 
 
+def child_seed(sequence: np.random.SeedSequence, *key: int) -> np.random.SeedSequence:
+    """Return a seed for independent draws of the same call; unlike `spawn`, this leaves the sequence unchanged."""
+    return np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *key))
+
+
 def seed_sequence(seed: object) -> np.random.SeedSequence:
     """Return the seed as a SeedSequence; None gives fresh entropy, a Generator 128 bits of its stream."""
     if isinstance(seed, np.random.SeedSequence):
