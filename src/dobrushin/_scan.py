@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Cycle:
-    """`steps` steps through a cycle of positions, from its place `first`."""
+    """Part of a scan: `steps` updates in the order of a cycle of positions, which starts at its place `first`."""
 
     cycle: range | Ints  # a range is 0..n-1
     first: int
@@ -43,7 +43,7 @@ class Cycle:
 
     @property
     def period(self) -> int:
-        """Steps after which the positions come again."""
+        """Number of steps after which the updated positions repeat."""
         return len(self.cycle)
 
     def array(self) -> Ints:
@@ -51,36 +51,36 @@ class Cycle:
         return np.arange(len(self.cycle)) if isinstance(self.cycle, range) else self.cycle
 
     def at(self, steps: Ints) -> Ints:
-        """Return the positions that these steps update."""
+        """Return the positions that steps with these numbers update."""
         place = (self.first + steps) % len(self.cycle)
         return place if self.is_systematic else self.array()[place]
 
     def order(self) -> Ints:
-        """Return the positions, step by step, as an array of its own."""
+        """Return the updated positions, one for each step, as a new array."""
         if self.steps < len(self.cycle):
             return self.at(np.arange(self.steps))
         return np.resize(np.roll(self.array(), -self.first), self.steps)
 
     def cut(self, lo: int, hi: int) -> Cycle:
-        """Return steps lo to hi."""
+        """Return steps lo to hi - 1."""
         return Cycle(self.cycle, (self.first + lo) % len(self.cycle), hi - lo)
 
     def within(self, part: Numbering) -> Cycle:
-        """Renumber the steps for a part that holds all positions that they reach."""
+        """Renumber the positions for a part of the model that holds all updated positions."""
         return Cycle(frozen(part.own(self.updates())), 0 if self.steps < len(self.cycle) else self.first, self.steps)
 
     def updates(self) -> Ints:
-        """Positions that some step updates, perhaps more than once: the cycle, or the part of it that is reached."""
+        """Return the updated positions, perhaps with repeats: the cycle, or its first steps if there are fewer."""
         return self.order() if self.steps < len(self.cycle) else self.array()
 
     def counts(self) -> Array:
-        """Return how often each position occurs."""
+        """Return the number of updates of each position."""
         whole, rest = divmod(self.steps, len(self.cycle))
         counts = np.bincount(self.cut(0, rest).order(), minlength=self.size())
         return counts + whole * np.bincount(self.array(), minlength=self.size()) if whole else counts
 
     def size(self) -> int:
-        """One more than the largest position."""
+        """Return one more than the largest updated position."""
         if self.is_systematic and self.steps >= len(self.cycle):
             return len(self.cycle)
         return 1 + int(self.updates().max(initial=-1))
@@ -94,7 +94,7 @@ class Cycle:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """`steps` independent steps, each with the same probabilities (None: uniform on 0..n-1)."""
+    """Part of a scan: `steps` updates of independently drawn positions (probabilities None: uniform on 0..n-1)."""
 
     n: int
     probabilities: Floats | None
@@ -107,11 +107,11 @@ class Draw:
         return np.full(self.n, 1.0 / self.n) if self.probabilities is None else self.probabilities
 
     def cut(self, lo: int, hi: int) -> Draw:
-        """Return steps lo to hi."""
+        """Return steps lo to hi - 1."""
         return Draw(self.n, self.probabilities, hi - lo)
 
     def within(self, part: Numbering) -> Draw:
-        """Renumber the steps for a part that holds all positions that they reach."""
+        """Renumber the positions for a part of the model that holds all updated positions."""
         q, reached = np.zeros(part.size), self.updates()
         q[part.own(reached)] = self.vector()[reached]
         return Draw(part.size, frozen(q), self.steps)
@@ -121,7 +121,7 @@ class Draw:
         return np.flatnonzero(self.vector())
 
     def counts(self) -> Floats:
-        """Expected number of occurrences of each position."""
+        """Return the expected number of updates of each position."""
         return self.steps * self.vector()
 
     def size(self) -> int:
@@ -132,12 +132,12 @@ class Draw:
         return f"{'uniform' if self.probabilities is None else 'random'} over {self.n}"
 
 
-# Told apart by `is_random`.
+# `is_random` tells the two kinds apart.
 Segment = Cycle | Draw
 
 
 def read_order(order: Any) -> Ints:
-    """Return positions, at least one."""
+    """Read the positions of a fixed order, at least one."""
     try:
         array = np.asarray(order)
     except ValueError:
@@ -151,7 +151,7 @@ def read_order(order: Any) -> Ints:
 
 
 def read_probabilities(probabilities: Any) -> Floats:
-    """Numbers that sum to 1, nearly; not normalised."""
+    """Read probabilities, whose sum must be 1 up to 1e-9; they are not normalised."""
     q = check.real_array(probabilities, "probabilities")
     if q.ndim != 1 or not q.size:
         raise ArgumentError("probabilities", "one number per variable", probabilities)
@@ -167,7 +167,7 @@ class Scan:
     Parameters
     ----------
     order : array of int
-        Positions of the variables, first step first. Beside a model, a list of labels can stand for a scan.
+        Positions of the variables, first step first. Functions that take a model and a scan also take a list of labels.
 
     Notes
     -----
@@ -295,19 +295,19 @@ class Scan:
         return distinct(np.concatenate([segment.updates() for segment in self._segments]), n)
 
     def _within(self, part: Numbering) -> Scan:
-        """Return the scan by the numbers of a part that holds all that it updates; `lift` is the way back."""
+        """Renumber the scan for a part of the model that holds all updated variables; `_lift` inverts this."""
         return Scan._of(tuple(segment.within(part) for segment in self._segments))
 
     def _lift(self, part: Numbering | None) -> Scan:
-        """The scan by positions in the model that `part` numbers some variables of; None: it was by them before."""
+        """Renumber a scan of a part for the whole model; None: the scan is one of the whole model."""
         return self if part is None else Scan(part.positions[self.order])
 
     @public()
     def levels(self, model: Model) -> Ints:
-        """Level of each step: steps of one level act on variables that are not neighbours, so they commute.
+        """Return the level of each step: steps of one level update variables that are not neighbours, so they commute.
 
-        Updating level by level gives the same law as updating step by step (and the same draws, if the random
-        numbers belong to the steps).
+        Updating level by level gives the same law as updating step by step, and the same draws where each step has its
+        own random numbers.
 
         Parameters
         ----------
@@ -330,7 +330,7 @@ class Scan:
         return levels(frozen(self.order.astype(np.int32)), start, neighbor, model.n_variables)
 
     def _check_fits(self, n: int) -> None:
-        """Fail if a step updates a variable that a model of `n` variables does not have."""
+        """Raise an error if a step updates a variable that a model of `n` variables does not have."""
         step = 0
         for segment in self._segments:
             if segment.size() > n:
@@ -395,7 +395,7 @@ class Scan:
     __hash__ = None  # type: ignore[assignment]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to an .npz file (the name is used as given).
+        """Write the scan to an .npz file (the name is used as given).
 
         Examples
         --------
@@ -423,7 +423,7 @@ class Scan:
 
     @classmethod
     def _from_arrays(cls, arrays: dict[str, Any]) -> Scan:
-        """Invert `to_arrays`; KeyError or ValueError if the arrays are not those of a scan."""
+        """Invert `_to_arrays`; raise KeyError or ValueError if the arrays are not those of a scan."""
         arrays = dict(arrays)
         if str(arrays.pop("format")) != "dobrushin scan 1":
             raise ValueError
@@ -439,7 +439,7 @@ class Scan:
                 continue
             (n, steps), q = map(int, arrays.pop(f"{k}.draw")), arrays.pop(f"{k}.probabilities", None)
             check.count(steps, "steps")
-            if q is not None:  # normalised before it was written: not again, which would change the last digits
+            if q is not None:  # it was normalised before: doing so again would change its last digits
                 n, q = len(q), frozen(read_probabilities(q))
             segments.append(Draw(check.count(n, "n"), q, steps))
         if not segments:
@@ -449,7 +449,7 @@ class Scan:
     @classmethod
     @public()
     def load(cls, path: str | os.PathLike[str]) -> Scan:
-        """Read what `save` wrote."""
+        """Read a scan from a file that `save` wrote."""
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
                 return cls._from_arrays(dict(stored))
@@ -482,7 +482,7 @@ def _length(n: int, steps: int | None, sweeps: int | None) -> int:
 
 
 def as_scan(scan: Any, source: Any = None) -> Scan:
-    """Return a scan, the one of a `ScanResult`, or that of a list of variables of `source`."""
+    """Return a scan: given as one, as a `ScanResult`, or as a list of labels of the variables of `source`."""
     scan = getattr(scan, "scan", scan)
     if isinstance(scan, Scan):
         return scan

@@ -29,19 +29,19 @@ _WHAT = "bounding the bias"
 
 @dataclass(frozen=True)
 class Objective:
-    """Positive weights d at some positions; `is_set` when they are the indicator of a target set."""
+    """Positive weights d of some variables; with `is_set` these are targets, all of weight 1."""
 
     positions: Ints
     weights: Floats
     is_set: bool
 
     def trivial(self) -> float:
-        """The bound that holds without any knowledge: 1 for the total variation of a set, else the sum of weights."""
+        """Return the trivial bound: 1 for the total variation of a set of targets, else the sum of the weights."""
         with np.errstate(over="ignore"):
             return 1.0 if self.is_set else float(self.weights.sum())
 
     def describe(self, n: int) -> str:
-        """Describe the targets or weights."""
+        """Describe the targets or weights in a few words."""
         size = len(self.positions)
         if not self.is_set:
             return f"{size} weighted variables"
@@ -49,7 +49,7 @@ class Objective:
 
 
 def read_objective(source: RowSource, targets: Any, weights: Any) -> Objective:
-    """Return the objective of a call; all variables when neither targets nor weights are given."""
+    """Read targets or weights; without either, all variables are targets."""
     n = source.n_variables
     if targets is not None and weights is not None:
         raise ArgumentError("weights", "None when 'targets' is given", weights)
@@ -76,10 +76,10 @@ def read_objective(source: RowSource, targets: Any, weights: Any) -> Objective:
 
 @dataclass(frozen=True)
 class Problem:
-    """The part of an influence bound that a scan touches, with its own numbering of the variables."""
+    """The rows of an influence bound that a scan reads, with own numbers for their variables."""
 
     numbering: Numbering
-    updated: Ints  # own numbers of the variables that have rows
+    updated: Ints  # own numbers of the updated variables, which have rows
     start: Ints
     columns: Array
     values: Floats
@@ -93,16 +93,16 @@ class Problem:
         return self.numbering.n
 
     def start_values(self) -> Floats:
-        """b_0."""
+        """Return b_0, the bounds before the first step."""
         return self.numbering.take(self.initial)
 
     def roundings(self, scan: Scan) -> int:
-        """Return the number of roundings that one entry of b can suffer on the way through the scan."""
+        """Return the largest number of rounding errors that an entry of b can accumulate over the scan."""
         width = int(np.diff(self.start).max(initial=0))
         return sum((width + (5 if segment.is_random else 1)) * segment.steps for segment in scan._segments)
 
     def advance(self, scan: Scan, b: Floats) -> None:
-        """Update b through the scan."""
+        """Apply the recursion to b, in place, for all steps of the scan."""
         rows = (self.start, self.columns, self.values, self.cap, self.error)
         for segment in scan._within(self.numbering)._segments:
             steps = segment.steps
@@ -112,7 +112,7 @@ class Problem:
                 in_pieces(forward, steps, steps, segment.array(), segment.first, *rows, b, what=_WHAT)
 
     def at(self, values: Floats, positions: Ints) -> Floats:
-        """Values of the part at positions of the model; initial values where it has none."""
+        """Return bounds at positions in the model; variables that the scan never reads keep their initial bounds."""
         return self.numbering.look_up(values, positions, self.initial)
 
     def sum(self, b: Floats, objective: Objective, weights: Floats, roundings: int) -> float:
@@ -126,12 +126,12 @@ class Problem:
 
 
 def touched_by(source: RowSource, scan: Scan, initial: Floats | float, error: Any) -> Problem:
-    """Return the problem of the variables that the scan updates, with their rows of influence."""
+    """Return the rows of influence on the variables that the scan updates, with initial bounds and update errors."""
     n = source.n_variables
     updated = scan._updates(n)
     rows = source.rows(updated)
     if len(updated) > n // 8:
-        # Numbering everything is cheaper than renumbering. Rows that are never updated may be missing.
+        # Keeping the numbers of the model is cheaper than renumbering. Variables without updates have empty rows.
         part, columns = Numbering(n, np.arange(n)), rows.columns
     else:
         part = Numbering(n, distinct(np.concatenate([updated, rows.columns]), n))
@@ -148,7 +148,7 @@ def touched_by(source: RowSource, scan: Scan, initial: Floats | float, error: An
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Variation:
-    """A certificate: how far the law after a scan can be from the target distribution.
+    """A certificate: a bound on the distance of the law after a scan from the target distribution.
 
     Attributes
     ----------
@@ -158,8 +158,7 @@ class Variation:
     tv_bound : float
         Bound on the total variation of the joint law of the targets (or of the variables with positive weight).
     is_vacuous : bool
-        Whether the value is not below what holds without any computation: 1 for targets, the sum of the weights
-        otherwise.
+        Whether the value is no better than the trivial bound: 1 for targets, the sum of the weights otherwise.
     steps : int
         Length of the scan.
     """
@@ -172,10 +171,10 @@ class Variation:
     _scan: Scan
     _problem: Problem
     _bounds: Floats  # certified, by place in the problem
-    _source: RowSource | None = None  # what the rows came from, if it is known
+    _source: RowSource | None = None  # the source of the rows, if it is known
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_source": None}  # it would take the model along
+        return {**self.__dict__, "_source": None}  # the source would bring the whole model along
 
     @property
     def per_variable(self) -> Floats:
@@ -184,7 +183,7 @@ class Variation:
 
     @property
     def target_bounds(self) -> Floats:
-        """Bounds for the targets only, by increasing position."""
+        """Bounds on the total variation of the targets' marginals, by increasing position."""
         return self._problem.at(self._bounds, self._objective.positions)
 
     @public()
@@ -223,7 +222,7 @@ class Variation:
         return steps, values
 
     def _lift(self, part: Numbering | None) -> Variation:
-        """Lift the bound to the model that `part` is a part of; None leaves it as it is.
+        """Renumber a certificate for a part of a model for the whole model; None: it is one for the whole model.
 
         The scan must update only variables whose neighbours are all in the part.
         """
@@ -235,9 +234,9 @@ class Variation:
 
     @public()
     def write_proof(self, path: str | os.PathLike[str]) -> None:
-        """Write a file that others can check without this library: ``python -m dobrushin.verify``.
+        """Write a proof of the bound, which others can check without this library: ``python -m dobrushin.verify``.
 
-        It rests on the factors around the updated variables; where the influence was given as a matrix, on that matrix.
+        The proof assumes the factors around the updated variables; if the influence was given as a matrix, that matrix.
 
         Examples
         --------
@@ -256,7 +255,7 @@ class Variation:
 
     @property
     def _kind_of_bounds(self) -> str:
-        """Return what `target_bounds` are about, as a label for notebooks."""
+        """Label of `target_bounds` in notebooks."""
         return "each target"
 
     def _repr_html_(self) -> str:
@@ -268,7 +267,7 @@ class Variation:
         return f"{type(self).__name__}({self._describe()})"
 
     def _describe(self) -> str:
-        """Return the bound in a few words."""
+        """Describe the bound in a few words."""
         about = self._objective.describe(self._problem.n)
         verdict = " (vacuous: no better than the trivial bound)" if self.is_vacuous else ""
         kind = "total variation" if self._objective.is_set else "bias"
@@ -292,7 +291,7 @@ def variation(
     Parameters
     ----------
     model : Model or Influence
-        Of a model only the rows that the scan needs are computed (``method="best"``).
+        For a model, only the rows of influence that the scan needs are computed (``method="best"``).
     scan : Scan or ScanResult
     targets : labels, optional
         Variables of interest; default all.
@@ -303,9 +302,9 @@ def variation(
         Bounds on P(X_i != Y_i) at the start under **one** joint coupling of the start with the target
         distribution. Default 1, right for every start. Distances of the marginals are not enough.
     update_error : number or array, optional
-        Bound on the total-variation error of each variable's update as it is really drawn.
+        Bound on the total-variation error of each variable's update, if updates are drawn only approximately.
     initial : array, optional
-        Of a field only: the point where chains start. Weights are then Lipschitz constants, and bounds are distances;
+        Only for a field: the point where chains start. Weights are then Lipschitz constants, and bounds are distances;
         see the page on fields.
     progress : bool, optional
         Show progress. None: only in a terminal or notebook; True: always; False: never.
@@ -349,7 +348,7 @@ def variation(
 def evaluate(
     source: RowSource, scan: Scan, objective: Objective, initial: Floats | float = 1.0, error: Any = 0.0
 ) -> Variation:
-    """Evaluate the bound for a whole scan, first step to last. All reported bounds come from here."""
+    """Evaluate the bound for a scan, from the first step to the last. All reported bounds come from this function."""
     scan._check_fits(source.n_variables)
     problem = touched_by(source, scan, initial, error)
     b = problem.start_values()
@@ -359,7 +358,7 @@ def evaluate(
     value = problem.sum(b, objective, objective.weights, roundings)
     unit = objective.weights if objective.is_set else np.ones(len(objective.positions))
     total = value if objective.is_set else problem.sum(b, objective, unit, roundings)
-    # An entry that was never updated has no error; none is above 1.
+    # Entries that were never updated are exact. No entry is above 1.
     bounds = b.copy()
     bounds[problem.updated] = np.minimum(b[problem.updated] * factor, 1.0)
     is_vacuous = value >= objective.trivial()
@@ -367,7 +366,7 @@ def evaluate(
 
 
 def warn_vacuous(result: Variation) -> None:
-    """Say what a vacuous bound means and what to do."""
+    """Warn that a bound is vacuous, and say what may help."""
     bounds = result.target_bounds
     if result._objective.is_set and len(bounds) > 1 and bounds.min() < 1:
         least, most = rounded_up(bounds.min()), rounded_up(bounds.max())

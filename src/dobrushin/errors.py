@@ -1,4 +1,4 @@
-"""Exceptions and warnings: one class for each thing that a caller may want to catch."""
+"""Exceptions and warnings, one class for each kind of failure that callers may handle."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class _Told:
-    """A message, a hint for callers from Python, and pickling by the arguments of the error.
+    """Base of errors with a message and a hint for callers from Python; pickled by the arguments of the error.
 
-    The hint speaks of arguments and attributes. The command line leaves it out and has hints of its own.
+    The hint names arguments and attributes. The command line leaves the hint out and gives its own.
     """
 
     args: tuple[Any, ...]
@@ -36,7 +36,7 @@ class _Told:
 
 
 class _WithResult(_Told):
-    """An error that may carry a partial result: the attribute `result`, None where there is none."""
+    """Base of errors with an attribute `result`: a partial result, or None."""
 
     result: Any
 
@@ -55,14 +55,14 @@ _RESULT = "The attribute 'result' of this error has the partial result."
 
 
 class ArgumentError(_Told, ValueError):
-    """An argument that cannot be used: which one, why, and the first offending value.
+    """An argument of a public function that cannot be used.
 
     Attributes
     ----------
     function, argument : str
-        Names of the public function that was called (empty until the error leaves it) and of its argument.
+        Names of the public function (empty until the error leaves the function) and of its argument.
     value : object
-        The offending value; None where the message describes it instead (``got``: "shape (2,)").
+        The first offending value; None if the message describes the value instead ("shape (2,)").
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ArgumentError(_Told, ValueError):
         self.name_function(function)
 
     def name_function(self, function: str) -> None:
-        """Name the public function whose argument it is, unless one is named already."""
+        """Set the name of the public function in the message, unless it is set already."""
         self.function = self._given[1]["function"] = self.function or function
         of = f" of dobrushin.{self.function}" if self.function else ""
         self._tell(self.about(f"The '{self.argument}' argument{of}"))
@@ -93,16 +93,16 @@ class ArgumentError(_Told, ValueError):
 
 
 class BudgetError(_WithResult, RuntimeError):
-    """A computation that would need more than its stated limit.
+    """A computation that would need more time, memory or work than its limit.
 
     Attributes
     ----------
     required, limit : float
-        What it would take and what was allowed, in `unit`.
+        The need of the computation, and the limit, in `unit`.
     unit : str
-        What `required` and `limit` count.
+        Unit of `required` and `limit`.
     plan : Plan or None
-        The plan of an estimate that goes beyond its budget.
+        The plan of an estimate that exceeds its budget.
     result : Estimate or None
         The partial result of an estimate: its intervals are valid, at worst vacuous.
     """
@@ -133,12 +133,12 @@ class BudgetError(_WithResult, RuntimeError):
 
 
 class ToleranceError(_WithResult, RuntimeError):
-    """No scan that meets the tolerance was found.
+    """A search that found no scan within the tolerance.
 
     Attributes
     ----------
     tolerance : float
-        What was asked for.
+        The tolerance of the call.
     result : ScanResult
         The best certified scan that was found.
     """
@@ -153,12 +153,12 @@ class ToleranceError(_WithResult, RuntimeError):
 
 
 class CertificateError(_WithResult, RuntimeError):
-    """No certificate is available for what was asked.
+    """A call for which no certificate within the tolerance is available.
 
     Attributes
     ----------
     reasons : dict from method to str
-        Why each method that was tried has none.
+        Why each method that was tried has no certificate.
     remedy : str
         What may help.
     result : Estimate, LogPartition or None
@@ -173,12 +173,12 @@ class CertificateError(_WithResult, RuntimeError):
 
 
 class UncertifiedStep(CertificateError):
-    """A fit that has come to parameters at which no scan is certified.
+    """A fit that reached parameters at which no scan is certified.
 
     Attributes
     ----------
     result : Fit
-        The fit as it was after the last iteration that finished.
+        The fit after the last iteration that finished.
     """
 
     def __init__(self, tolerance: float, reason: str, *, result: Any) -> None:
@@ -195,14 +195,14 @@ class UncertifiedStep(CertificateError):
 
 
 class CoalescenceError(_Told, RuntimeError):
-    """Exact draws that did not coalesce in time.
+    """A call for exact draws, some of which did not coalesce within the limit of steps.
 
     Attributes
     ----------
     draws, open_draws : int
-        How many were asked for, and how many of them did not coalesce.
+        Number of draws of the call, and number of those that did not coalesce.
     steps : int
-        How far into the past they went.
+        Number of steps into the past that were tried.
     """
 
     def __init__(self, draws: int, open_draws: int, steps: int, stuck: bool) -> None:
@@ -223,13 +223,13 @@ class CoalescenceError(_Told, RuntimeError):
 
 
 class Interrupted(_WithResult, KeyboardInterrupt):
-    """A call that was interrupted (Ctrl-C) after it had reached something.
+    """A call that was interrupted (Ctrl-C) and has a partial result.
 
     Attributes
     ----------
     result : Samples, Estimate, Estimates, Coalescence or Fit
-        What the call would have returned, with the part of the work that had finished. The intervals of an estimate are
-        valid but wider than was asked for, at worst vacuous.
+        The result of the part of the work that had finished. The intervals of an estimate are valid but wider than the
+        tolerance, at worst vacuous.
     """
 
     def __init__(self, reached: str, hint: str = "", *, result: Any) -> None:
@@ -237,13 +237,13 @@ class Interrupted(_WithResult, KeyboardInterrupt):
 
 
 class WorkerError(_WithResult, RuntimeError):
-    """An executor that ended before the work did: a worker died, or it was shut down.
+    """A call whose executor ended before the work was done: a worker died, or the executor was shut down.
 
     Attributes
     ----------
     result : Samples, Estimate, Estimates, Coalescence, dict or None
-        What the call would have returned, with the part of the work that had finished: chains, valid intervals,
-        answers, or segmentations by number.
+        The result of the part of the work that had finished: chains, valid intervals, answers, or segmentations by
+        number.
     """
 
     def __init__(self, why: str, done: int, wanted: int, what: str, hint: str, *, result: Any = None) -> None:
@@ -252,28 +252,28 @@ class WorkerError(_WithResult, RuntimeError):
 
 
 class CacheWarning(UserWarning):
-    """Compiled code can be kept only until the process ends, because no other folder can be written."""
+    """Warns that compiled code is kept only until the process ends, because no other folder can be written."""
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint that can no longer be written; the run goes on without it."""
+    """Warns that a checkpoint can no longer be written; the run continues without it."""
 
 
 class VacuousBoundWarning(UserWarning):
-    """A bound that holds but says nothing, because it is not below the trivial one."""
+    """Warns that a bound is vacuous: valid, but no better than the trivial bound."""
 
 
 class FormatError(_Told, ValueError):
-    """A file that cannot be read: where, what was expected there and what was found.
+    """A file that cannot be read, because its content is not as the format requires.
 
     Attributes
     ----------
     path : str
         The file.
     line : int or None
-        Line of the first thing that is wrong, counted from 1; None for binary files and for files as a whole.
+        Line of the first fault, counted from 1; None for binary files, or if the fault is in no single line.
     expected, found : str
-        What the format asks for, and what the file has instead.
+        The content that the format requires, and the content of the file.
     """
 
     def __init__(self, path: str, expected: str, found: str, line: int | None = None, hint: str = "") -> None:

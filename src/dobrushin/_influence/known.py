@@ -1,7 +1,4 @@
-"""The influence rows that are known of a model, shared by all calls on it; and the public function.
-
-Rows live as long as their model.
-"""
+"""The influence rows of a model, kept as long as the model and shared by all calls; and the public function."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from dobrushin.typing import InfluenceMethod
 
 
 class KnownInfluence:
-    """The best influence rows of a model, each computed once; rows that evidence does not touch come from `before`."""
+    """Influence rows of a model, each computed once; rows that evidence leaves unchanged are taken from `before`."""
 
     def __init__(self, model: Model, before: KnownInfluence | None = None, kept: Ints | None = None) -> None:
         self.model = model
@@ -46,7 +43,7 @@ class KnownInfluence:
 
     @property
     def _error(self) -> float:
-        """Bound on how far each conditional law of the model is from the one that was meant."""
+        """Bound on the error of each conditional law by the rounding of the model's parameters."""
         return self.model._error
 
     def rows(self, positions: Ints) -> Rows:
@@ -74,7 +71,7 @@ class KnownInfluence:
 
     @property
     def links(self) -> tuple[Array, Array] | None:
-        """Neighbours of all variables, CSR, where rows take so little time that a few more do not matter: of spins."""
+        """Neighbours of all variables, CSR, for spins, whose rows are cheap enough to ask for more than are needed."""
         form = self.model._form
         return form.adjacency if form.is_indexed and form.spins else None
 
@@ -91,7 +88,7 @@ class KnownInfluence:
         self._begin[positions] = first  # last: an interruption anywhere before leaves the rows unknown
 
     def _inherit(self, positions: Ints) -> None:
-        """Take over rows of variables with no neighbour in the evidence, as far as they are known."""
+        """Take over the known rows of variables that have no neighbour in the evidence."""
         if self._before is None or self._kept is None:
             return
         old = self._kept.positions[positions]
@@ -113,15 +110,16 @@ _KNOWN: Slot[KnownInfluence] = Slot("influence")
 
 
 def known_influence(model: Model, before: KnownInfluence | None = None, kept: Ints | None = None) -> KnownInfluence:
-    """Return the influence rows of a model that are computed so far, the same object every time.
+    """Return the influence rows of a model: the same object every time, with the rows that were computed before.
 
-    The model may be new and made by evidence from one whose influence is known; `kept` are its positions there.
+    For a model made by evidence from another one, `before` has the rows of that model, and `kept` has the positions
+    there of the remaining variables.
     """
     return model._memory.get(_KNOWN, lambda: KnownInfluence(model, before, kept))
 
 
 def row_source(influence: Any) -> RowSource:
-    """Return the rows of an `Influence`, or of a model's, computed when they are first asked for."""
+    """Return an object with rows of influence: an `Influence` itself; for a model, its rows, computed on demand."""
     if isinstance(influence, RowSource):
         return influence
     return known_influence(as_model(influence, "model", "a model or an Influence"))

@@ -19,9 +19,9 @@ from dobrushin._shared.call import public, watch
 from dobrushin._shared.text import card, counted
 from dobrushin.errors import ArgumentError
 
-# Below this many variables, eigenvalues and singular values are computed densely.
+# Variables up to which eigenvalues and singular values are computed densely.
 _DENSE_VARIABLES = 400
-# Of larger ones the spectral radius is found to three or more digits: more would take minutes.
+# Variables up to which the spectral radius is found to six digits; beyond, to three, since six would take minutes.
 _PRECISE_VARIABLES = 10**5
 
 
@@ -100,12 +100,12 @@ class Influence:
 
     @property
     def _error(self) -> float:
-        """How far each conditional law of the model is from the one that was meant: the bound includes that."""
+        """Error of the conditional laws by rounding: 0, because the bound includes that error."""
         return 0.0
 
     @property
     def caps(self) -> Floats:
-        """For each variable, how far all others together can move its conditional law (at most 1)."""
+        """For each variable, a bound on how much all others together can move its conditional law (at most 1)."""
         return self._cap
 
     @property
@@ -119,12 +119,12 @@ class Influence:
 
     @property
     def theorems(self) -> dict[str, int]:
-        """How many entries came from which bound."""
+        """Number of entries that came from each theorem."""
         counts = np.bincount(self._theorem, minlength=len(THEOREMS))
         return {name: int(count) for name, count in zip(THEOREMS, counts, strict=True) if count}
 
     def theorem(self, i: int, j: int) -> str | None:
-        """Which bound entry (i, j) came from; None where there is no influence."""
+        """Return the theorem that entry (i, j) came from; None where there is no influence."""
         span = slice(self._matrix.indptr[i], self._matrix.indptr[i + 1])
         places = np.flatnonzero(self._matrix.indices[span] == j)
         return THEOREMS[self._theorem[span][places[0]]] if len(places) else None
@@ -143,7 +143,7 @@ class Influence:
 
     @public()
     def norm(self, order: float) -> float:
-        """Matrix norm: 1 (largest column sum), 2 (spectral) or inf (largest row sum).
+        """Return a matrix norm: 1 (largest column sum), 2 (spectral) or inf (largest row sum).
 
         Examples
         --------
@@ -169,9 +169,9 @@ class Influence:
         return float(np.sqrt(_spectral_radius(lambda x: transpose @ (self._matrix @ x), self.n_variables)))
 
     def spectral_radius(self) -> float:
-        """Largest absolute eigenvalue. Below 1, the variation of systematic scans tends to 0.
+        """Return the largest absolute eigenvalue. Below 1, the variation of systematic scans tends to 0.
 
-        It is found to six digits, to about three for more than 100,000 variables. Certificates do not use it.
+        The number has six correct digits, or about three for more than 100,000 variables. Certificates do not use it.
         """
         self._whole("spectral_radius")
         return self._radius
@@ -184,7 +184,7 @@ class Influence:
 
     @property
     def satisfies_dobrushin(self) -> bool:
-        """Whether some norm of the bound is below 1, that is, its spectral radius is."""
+        """Whether some matrix norm of the bound is below 1; that is, whether its spectral radius is."""
         self._whole("satisfies_dobrushin")
         return self.norm(np.inf) < 1 or self.norm(1) < 1 or self.spectral_radius() < 1
 
@@ -208,7 +208,7 @@ class Influence:
 
 
 def _spectral_radius(apply: Any, n: int) -> float:
-    """Spectral radius of a non-negative matrix, given as a product."""
+    """Return the spectral radius of a non-negative matrix, given as a function that multiplies by the matrix."""
     operator = linalg.LinearOperator((n, n), matvec=apply, dtype=np.float64)
     # The error is about the square of the residual.
     residual = 1e-6 if n <= _PRECISE_VARIABLES else 1e-3

@@ -1,4 +1,4 @@
-"""Influence rows of any model, on demand: what the theorems are asked, what they answer, and which one is asked."""
+"""Rows of influence bounds of any model, computed on demand by the theorem for the model's form."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
     cap: Floats  # one per row: the most that all other variables together can move it
 
     def take(self, rows: Ints) -> Rows:
-        """Some of the rows, by number."""
+        """Return some of the rows, by number."""
         start, entry = rows_at(self.start, rows)
         parts = (self.columns[entry], self.values[entry], self.theorem[entry], self.cap[rows])
         return Rows(frozen(start), *(frozen(part) for part in parts))
@@ -61,7 +61,7 @@ class Bounds(NamedTuple):
 
 
 class WantedRows(NamedTuple):
-    """Rows of an influence bound that are asked for, with the variables that may have an influence, CSR."""
+    """Rows of an influence bound to compute, with the variables that may have an influence, CSR."""
 
     positions: Ints
     start: Ints
@@ -75,31 +75,31 @@ class WantedRows(NamedTuple):
         return self.method == "paper"
 
     def no_bounds(self) -> Bounds:
-        """No influence, from no theorem; and all variables together may do anything."""
+        """Return bounds for a kernel to fill in: no influence, and the trivial cap 1."""
         entries = len(self.columns)
         return Bounds(np.zeros(entries), np.zeros(entries, dtype=np.uint8), np.ones(len(self.positions)))
 
     def before_enumeration(self, bounds: Bounds) -> Bounds:
-        """Return the bounds to improve; the trivial ones if enumeration has to stand by itself."""
+        """Return the bounds for enumeration to improve; with method="exact" these are the trivial bounds."""
         if self.method != "exact":
             return bounds
-        # A variable without neighbours has no influence on it.
+        # No variable influences a variable without neighbours.
         cap = np.where(np.diff(self.start) > 0, 1.0, 0.0)
         return Bounds(np.ones_like(bounds.values), np.full_like(bounds.theorem, ENUMERATED), cap)
 
     def entries(self, first: Array) -> Ints:
-        """Return places of the entries of these rows in arrays over all rows, which begin at `first`."""
+        """Return the places of the entries of these rows in arrays over all rows, where row i begins at first[i]."""
         return np.arange(self.start[-1]) + np.repeat(first[self.positions] - self.start[:-1], np.diff(self.start))
 
 
-# How the kernels of theorems are called.
+# Runs the kernel of a theorem.
 over_rows = partial(in_pieces, what="bounding the influence", unit="variables")
 Theorem = Callable[[Any, WantedRows], Bounds]
 THEOREMS_OF: dict[type[Form], Theorem] = {}
 
 
 def theorem_for(form: type[Form]) -> Callable[[Theorem], Theorem]:
-    """Make a bound known for a form; forms without one are widened until there is one."""
+    """Register the theorem for a form; a form without one is widened to a form that has one."""
 
     def register(theorem: Theorem) -> Theorem:
         THEOREMS_OF[form] = theorem
@@ -110,7 +110,7 @@ def theorem_for(form: type[Form]) -> Callable[[Theorem], Theorem]:
 
 @runtime_checkable
 class RowSource(Protocol):
-    """Anything that can say how the variables are named and what their influence rows are."""
+    """An object with labelled variables and rows of influence: an `Influence`, or those known of a model."""
 
     @property
     def n_variables(self) -> int: ...

@@ -1,4 +1,4 @@
-"""Read what users give: couplings as arrays, sparse matrices, dicts or graphs; and factors in lists or arrays."""
+"""Readers of arguments: couplings as arrays, sparse matrices, dicts or graphs; factors in lists or arrays."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dobrushin.errors import ArgumentError
 
 
 def is_graph(value: object) -> bool:
-    """Return whether this is a networkx graph (found by its face, so that networkx stays optional)."""
+    """Return whether an object is a networkx graph, by its attributes, so that networkx stays optional."""
     return hasattr(value, "nodes") and hasattr(value, "edges") and hasattr(value, "is_directed")
 
 
 def symmetric(i: Array, j: Array, weights: Floats, n: int) -> Any:
-    """Symmetric CSR matrix of couplings given once per unordered pair."""
+    """Return the symmetric CSR matrix of couplings that are given once for each unordered pair."""
     index = np.int32 if n < 2**31 and 2 * len(i) < 2**31 else np.int64
     rows = np.concatenate([i, j]).astype(index, copy=False)
     columns = np.concatenate([j, i]).astype(index, copy=False)
@@ -36,9 +36,9 @@ def restrict_couplings(matrix: Any, kept: Bools) -> Any:
 
 
 def couplings_of_part(row: Ints, column: Ints, values: Floats, inner: Bools) -> Any:
-    """Symmetric couplings of a part from the rows of its inner variables.
+    """Return the symmetric couplings of a part of a model from the rows of the part's inner variables.
 
-    The couplings of an outer variable to inner ones are known from the rows of the inner ones.
+    Couplings between an outer variable and an inner one are taken from the row of the inner one.
     """
     n, outer = len(inner), ~inner[column]
     column, row = np.concatenate([column, row[outer]]), np.concatenate([row, column[outer]])
@@ -51,18 +51,18 @@ def couplings_of_part(row: Ints, column: Ints, values: Floats, inner: Bools) -> 
 
 
 class Pairs(NamedTuple):
-    """Couplings and potentials that a user gave.
+    """Couplings and potentials as the user gave them.
 
     Attributes
     ----------
     couplings : CSR matrix
         Symmetric, without zeros.
     labels : sequence or None
-        Names of the variables; None: 0..n-1.
+        Labels of the variables; None: 0..n-1.
     potentials : array or None
         Fields or unaries, not checked yet.
     error : float
-        Bound on the error of the log-density by the rounding of couplings.
+        Bound on the error of the log-density that comes from rounding the couplings.
     """
 
     couplings: Any
@@ -74,12 +74,12 @@ class Pairs(NamedTuple):
 def read_pairs(
     couplings: Any, potentials: Any, argument: str, attribute: str, zero: Any, weight: str = "weight"
 ) -> Pairs:
-    """Read couplings in any accepted form, and the fields or unaries, which name variables only if no coupling does.
+    """Read couplings in any accepted form, and fields or unaries, whose labels count only if there are no couplings.
 
     Parameters
     ----------
     argument : str
-        Name of the argument `potentials`.
+        Name of the user's argument that holds `potentials`.
     attribute, weight : str
         Attributes of the nodes and edges of a graph.
     zero : number or array
@@ -118,9 +118,9 @@ def read_pairs(
 
 
 def read_weights(entries: list[tuple[Any, str, Any]], argument: str) -> tuple[Floats, float]:
-    """Read the last of each entry as a number; bound the sum of the roundings to doubles.
+    """Convert numbers to doubles, and bound the sum of the rounding errors.
 
-    Entries are triples of a key, where the number is given, and the number.
+    Each entry is a triple: a key, the place of the number for messages, and the number.
     """
     weights, rounded = np.empty(len(entries)), np.zeros(len(entries), dtype=np.bool_)
     for k, (_, where, value) in enumerate(entries):
@@ -138,10 +138,10 @@ def read_weights(entries: list[tuple[Any, str, Any]], argument: str) -> tuple[Fl
 def name_variables(
     keys: Sequence[tuple[Hashable, ...]], argument: str, per_variable: Any
 ) -> tuple[int, Sequence[Hashable] | None, dict[Hashable, int] | None]:
-    """Return the number, the labels and the positions of the variables in index tuples.
+    """Find the variables that tuples of labels name: return their number, their labels and the position of each label.
 
-    Whole numbers are positions (so variables in between exist too) and must not be negative; any other labels are
-    numbered in order of appearance.
+    If all labels are whole numbers, they are positions, which must not be negative, and every smaller position is a
+    variable too. Any other labels are numbered in order of appearance.
     """
     names: dict[Hashable, int] = {}
     for key in keys:
@@ -170,7 +170,7 @@ def name_variables(
 
 
 def by_position(value: Any, labels: Sequence[Hashable], fill: Any, name: str) -> Any:
-    """An array over variables from a dict over labels; anything else as it is."""
+    """Convert a dict over labels to an array over variables; return any other value unchanged."""
     if not isinstance(value, Mapping):
         return value
     array = np.array([fill] * len(labels), dtype=np.float64)
@@ -185,7 +185,7 @@ def by_position(value: Any, labels: Sequence[Hashable], fill: Any, name: str) ->
 
 
 def read_fields(fields: Any, n: int) -> Floats:
-    """One number per variable, from a number, an array or nothing."""
+    """Read the argument `fields`, a number, an array or None, as an array of one number for each variable."""
     array = check.real_array(0.0 if fields is None else fields, "fields")
     if array.ndim and array.shape != (n,):
         raise ArgumentError("fields", f"a number or an array of shape {(n,)}", got=f"shape {array.shape}")
@@ -193,7 +193,7 @@ def read_fields(fields: Any, n: int) -> Floats:
 
 
 def _read_matrix(value: ArrayLike) -> tuple[Any, float]:
-    """Read a symmetric matrix, and bound the rounding of the log-density by additions of entries at one place."""
+    """Read a symmetric matrix, and bound the rounding of the log-density where duplicate entries are added up."""
     error = 0.0
     matrix = check.square_matrix(value, "couplings", "a square matrix, a dict of edges or a networkx graph")
     if sparse.issparse(value):
@@ -226,7 +226,7 @@ def _freeze(matrix: Any) -> Any:
 
 
 def site_values(values: Any, rows: int, cols: int, argument: str) -> Floats:
-    """One number per site, from a number or an array over the grid."""
+    """Return one number for each site of a grid, from a number or an array."""
     array = check.real_array(values, argument)
     if array.ndim and array.shape not in ((rows, cols), (rows * cols,)):
         raise ArgumentError(argument, f"a number or an array of shape {(rows, cols)}", got=f"shape {array.shape}")
@@ -235,7 +235,7 @@ def site_values(values: Any, rows: int, cols: int, argument: str) -> Floats:
 
 # -- factors ------------------------------------------------------------------------------------
 
-# Members of a factor that are compared pair by pair; sorting more takes less time.
+# Variables of a factor up to which they are compared pair by pair; for more, sorting is faster.
 _MAX_PAIRED_MEMBERS = 4
 
 
@@ -293,14 +293,14 @@ def _read_block(scopes: Any, tables: Any, sizes: Ints) -> tuple[Array, Floats]:
         requirement = f"of shape {(len(scope), *['k'] * scope.shape[1])}".replace("'", "")
         raise ArgumentError("tables", requirement, got=f"shape {table.shape}")
     flat = table.reshape(len(table), math.prod(table.shape[1:]))
-    short = sizes.astype(np.min_scalar_type(sizes.max()))  # they are looked up in any order
+    short = sizes.astype(np.min_scalar_type(sizes.max()))  # a small type, because sizes are looked up at random
     for few in in_cache(len(scope), scope.shape[1] + flat.shape[1]):
         _check_rows(scope[few], table[few], short, few.start)
     return scope, flat
 
 
 def _check_rows(scope: Array, table: Floats, sizes: Array, at: int) -> None:
-    """Fail if one of some factors is wrong; the first of them has number `at`."""
+    """Raise `ArgumentError` at the first factor whose scope or table is wrong; factors are numbered from `at`."""
     n = len(sizes)
     if not (fine := (scope >= 0) & (scope < n)).all():
         k, place = check.first(~fine)

@@ -37,7 +37,7 @@ _EQUAL = 1e-12
 
 
 class SplitEvidence(NamedTuple):
-    """A model with the soft evidence in it, the hard evidence that is left, and the soft evidence as it was given."""
+    """A model with the soft evidence included, the remaining hard evidence, and the soft evidence as it was given."""
 
     model: Model
     hard: Any
@@ -47,9 +47,10 @@ class SplitEvidence(NamedTuple):
 def split_evidence(
     model: Model, evidence: Any, is_asked: Callable[[Hashable], bool] = lambda _: False
 ) -> SplitEvidence:
-    """Put likelihoods into the model; states of variables stay evidence.
+    """Make likelihoods in evidence part of the model, and return observed states as the remaining evidence.
 
-    A likelihood of one state only is that state, unless somebody asks about the variable, which then has to stay.
+    A likelihood that is positive for one state only counts as observing that state, unless `is_asked` says that the
+    variable is a target, which must stay in the model.
     """
     is_soft = isinstance(evidence, Mapping) and any(isinstance(value, Mapping) for value in evidence.values())
     if not is_soft or not model._is_discrete:  # a field refuses likelihoods when it reads its evidence
@@ -76,7 +77,7 @@ def split_evidence(
 
 
 def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any]) -> list[Fraction]:
-    """Read a likelihood for each state of a variable, by name or number."""
+    """Read the likelihoods of the states of a variable, given by name or number, in the order of the states."""
     states, where = model._states_at(i), f"label {model.labels[i]!r}"
     likelihood: dict[int, Fraction] = {}
     for state, number in value.items():
@@ -95,7 +96,7 @@ def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any]) -> list[Fra
 
 
 def _log_ratios(likelihood: list[Fraction]) -> tuple[Floats, float]:
-    """Return the logarithms of likelihoods over the largest one, and a bound on their error."""
+    """Return the logarithms of likelihoods divided by the largest one, and a bound on their error."""
     largest = max(likelihood)
     ratios = [number / largest for number in likelihood]
     rounded = np.array([float(ratio) for ratio in ratios])
@@ -109,7 +110,7 @@ def _log_ratios(likelihood: list[Fraction]) -> tuple[Floats, float]:
 
 
 def _weigh(model: Model, factors: list[tuple[int, Floats]], error: float) -> Model:
-    """Return the model with more factors of single variables; spins keep their names -1 and +1."""
+    """Multiply the model by tables of single variables, given as log-tables; spins keep the names -1 and +1."""
     from dobrushin._models.factors import FactorTables
 
     tables = model._form.tables()
@@ -176,7 +177,7 @@ def merge(model: Model, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
 
 
 def _read_groups(model: Model, groups: Iterable[Iterable[Hashable]]) -> list[Ints]:
-    """Read the members of every joint variable, singles included, ordered by their first member."""
+    """Read the members of each group; variables in no group are groups of their own. Order groups by first member."""
     taken = np.zeros(model.n_variables, dtype=bool)
     first_of: dict[int, Ints] = {}
     if not check.is_several(groups):
@@ -199,16 +200,16 @@ def _read_groups(model: Model, groups: Iterable[Iterable[Hashable]]) -> list[Int
 
 
 class Summed(NamedTuple):
-    """Masks of the variables and factors that remain after summation, and the sums.
+    """The variables and factors that remain after others were summed out, and the sums.
 
     Attributes
     ----------
     variables, factors : arrays of bool
-        Masks of those that remain.
+        Which variables and factors remain.
     error : float
-        Bound on how far the log-density of the rest is off, up to a constant.
+        Bound on the error of the remaining log-density, up to a constant.
     sums : list of pairs
-        Factors that were dropped, each with the axis over which it was summed.
+        Factors that were summed out, each with the axis of the sum.
     """
 
     variables: Bools
@@ -218,13 +219,14 @@ class Summed(NamedTuple):
 
 
 def sum_out(form: FactorTables, wanted: Bools) -> Summed:
-    """Drop variables that are not wanted and in one factor or none, as long as the sums are constant.
+    """Sum out unwanted variables that are in at most one factor, where the sum is constant; repeat with the rest.
 
-    Each sum is within a factor of e^(±error) of a constant, and all terms are non-negative: so is, in the end, their
-    product, by which the law of the variables that are left differs from the product of the factors that are left.
+    Each sum is within a factor of e^(±error) of a constant, and all terms are non-negative. Hence the product of the
+    sums, by which the law of the remaining variables differs from the product of the remaining factors, is within
+    e^(±total error) of a constant.
     """
     factor_start, factor_of = form.factor_start.tolist(), form.factor_of.tolist()
-    count = np.diff(form.factor_start).tolist()  # factors that are left, of each variable
+    count = np.diff(form.factor_start).tolist()  # remaining factors of each variable
     variables, factors = np.ones(form.n_variables, dtype=bool), np.ones(form.n_factors, dtype=bool)
     waiting = np.flatnonzero((np.diff(form.factor_start) <= 1) & ~wanted).tolist()
     error, sums = 0.0, []
@@ -253,8 +255,9 @@ def sum_out(form: FactorTables, wanted: Bools) -> Summed:
 def sum_variation(log_table: Floats, axis: int) -> float:
     """Bound how much the logarithm of the sum over an axis varies with the other axes; inf if the sum varies.
 
-    The largest term is 1, so that sums that are about equal are 1 or more. A sum of k terms is then good to
-    (k + 16) / 2^52: a few units for each exponential, one for each addition, and less than one for each argument.
+    Tables are scaled to a largest entry of 1, so that sums which are about equal are 1 or more. The relative error of a
+    sum of k terms is then at most (k + 16) / 2^52: a few units for each exponential, one for each addition, and less
+    than one for each argument.
     """
     top = float(log_table.max())
     if top == -math.inf:
@@ -267,14 +270,14 @@ def sum_variation(log_table: Floats, axis: int) -> float:
 
 
 def log_sum(log_table: Floats, axis: int) -> float:
-    """Return the logarithm of the sum over an axis where it is about constant; `sum_variation` bounds its error."""
+    """Return the logarithm of a sum over an axis that is about constant; `sum_variation` bounds its error."""
     top = float(log_table.max())
     first = np.moveaxis(log_table, axis, -1).reshape(-1, log_table.shape[axis])[0]
     return top + math.log(float(np.exp(first - top).sum()))
 
 
 def sums_to_one(sums: Floats, states: Any) -> Bools:
-    """Return which sums of probabilities over `states` states are 1 up to rounding.
+    """Return which sums of `states` probabilities are 1 up to rounding.
 
     Published tables are rounded, to two digits at worst: 0.33 three times sums to 0.99.
     """
@@ -282,10 +285,10 @@ def sums_to_one(sums: Floats, states: Any) -> Bools:
 
 
 def find_parents(model: FactorGraph) -> list[tuple[int, int]] | None:
-    """Pair each variable with the factor of its probabilities given its parents; None if the model is no network.
+    """Pair each variable with the factor of its probabilities given its parents; None if the model is no such network.
 
-    A variable in one factor only must be the child of that factor, and its sums must be 1. Once both are left out, the
-    same holds for the remaining variables.
+    A variable that is in one factor only must be the child of that factor, whose sums over the variable must be 1. Both
+    are then left out, and the search continues with the remaining variables.
     """
     scopes = [set(model.factor(k)[0]) for k in range(model.n_factors)]
     homes: list[set[int]] = [set() for _ in range(model.n_variables)]

@@ -87,7 +87,7 @@ class FactorGraph(Model):
         labels: Sequence[Hashable] | None = None,
         state_names: NamesOfStates = None,
     ) -> FactorGraph:
-        """Make a model of very many factors from arrays, in a fraction of the time that a list of them takes.
+        """Make a model from arrays of factors, which is much faster than from a list where there are very many.
 
         Parameters
         ----------
@@ -129,18 +129,18 @@ class FactorGraph(Model):
 
     @public()
     def factor(self, k: int) -> tuple[tuple[int, ...], Floats]:
-        """Scope (positions) and log-table of factor `k`."""
+        """Return the scope (positions) and the log-table of factor `k`."""
         if not 0 <= k < self.n_factors:
             raise ArgumentError("k", f"from 0 to {self.n_factors - 1}", k)
         return self._form.factor(k)
 
     def to_factor_graph(self) -> FactorGraph:
-        """This model itself."""
+        """Return this model itself."""
         return self
 
 
 class ScopedForm(DivisibleForm):
-    """Factors over scopes of variables.
+    """Factors, each over its scope: the variables that it depends on.
 
     The variables of factor k are scope[scope_start[k] : scope_start[k + 1]]; the factors of variable i are
     factor_of[factor_start[i] : factor_start[i + 1]].
@@ -170,7 +170,7 @@ class ScopedForm(DivisibleForm):
 
     @cached_property
     def _by_variable(self) -> Ints:
-        """The entries of all scopes, sorted by variable."""
+        """Order that sorts the entries of all scopes by variable."""
         return np.argsort(self.scope, kind="stable")
 
     @cached_property
@@ -182,12 +182,12 @@ class ScopedForm(DivisibleForm):
         return frozen(np.repeat(np.arange(self.n_factors), np.diff(self.scope_start))[self._by_variable])
 
     def _factors_at(self, positions: Ints) -> tuple[Ints, Ints]:
-        """Return where the factors of each of some variables begin, and their numbers."""
+        """Return the factors of some variables, CSR: where those of each variable begin, and their numbers."""
         start, slot = rows_at(self.factor_start, positions)
         return start, self.factor_of[slot]
 
     def _scopes_of(self, factors: Ints) -> tuple[Ints, Ints]:
-        """Return where the scopes of some factors begin, and the positions in them."""
+        """Return the scopes of some factors, CSR: where each scope begins, and the positions of its variables."""
         start, members = rows_at(self.scope_start, factors)
         return start, self.scope[members]
 
@@ -225,7 +225,7 @@ class FactorTables(ScopedForm):
         self._set(cardinalities, scope_start, scope, table_start, table)
 
     def _set(self, cardinalities: Ints, *arrays: Array) -> None:
-        """Set the arrays without a look at the potentials."""
+        """Set the arrays without checking the potentials."""
         self.n_variables = require_variables(len(cardinalities), "cardinalities")
         self.sizes = frozen(cardinalities)
         self.scope_start, self.scope, self.table_start, self.table = (frozen(array) for array in arrays)
@@ -246,7 +246,7 @@ class FactorTables(ScopedForm):
 
     @classmethod
     def from_blocks(cls, cardinalities: Ints, blocks: list[tuple[Array, Floats]]) -> FactorTables:
-        """Join blocks of factors of one shape, known to be right: scopes (F, arity) and flat tables (F, size)."""
+        """Join blocks of valid factors of one shape each: scopes (F, arity) and flat tables (F, size)."""
 
         def join(which: int, dtype: Any) -> tuple[Ints, Array]:
             parts = [block[which] for block in blocks]
@@ -264,13 +264,13 @@ class FactorTables(ScopedForm):
         return {"factors": self.n_factors}
 
     def factor(self, k: int) -> tuple[tuple[int, ...], Floats]:
-        """Scope and log-table of factor `k`."""
+        """Return the scope and the log-table of factor `k`."""
         scope = self.scope_of(k)
         table = self.table[self.table_start[k] : self.table_start[k + 1]]
         return tuple(scope.tolist()), table.reshape(self.sizes[scope])
 
     def factors_of(self, i: int) -> list[tuple[tuple[int, ...], Floats]]:
-        """Scopes and log-tables of the factors of variable `i`."""
+        """Return the scopes and log-tables of the factors of variable `i`."""
         return [self.factor(k) for k in self.factor_of[self.factor_start[i] : self.factor_start[i + 1]].tolist()]
 
     @cached_property
@@ -327,12 +327,12 @@ class FactorTables(ScopedForm):
                 seen = self.scope_of(k)
                 raise ImpossibleEvidence(seen[fixed[seen]][0], f"a combination that factor {k} forbids")
         kept = np.flatnonzero((after > 0) | (before == 0))
-        return rest._take(np.arange(rest.n_variables), kept).off_by(self.error)  # nothing is added
+        return rest._take(np.arange(rest.n_variables), kept).off_by(self.error)  # nothing is rounded
 
     def cut(self, free: Bools, states: Ints) -> list[FactorTables]:
-        """Return all factors over the free variables, with the others as in each row of states; nothing is rounded.
+        """Return, for each row of states, all factors as tables over the free variables; nothing is rounded.
 
-        Free variables are in state 0 there.
+        The other variables are fixed as in the row, where free variables have state 0.
         """
         is_free, some = free[self.scope], np.diff(self.scope_start) > 0
         sizes = np.ones(self.n_factors, dtype=np.int64)
@@ -378,7 +378,7 @@ class FactorTables(ScopedForm):
         return left, math.fsum(terms), self.error + rest.error
 
     def sum_variation(self, k: int, axis: int) -> float:
-        """Return how much the sum of factor `k` over an axis varies with the others, computed once; see `barren`."""
+        """Bound how much the sum of factor `k` over an axis varies with its other variables; see `derived.sum_out`."""
         if (k, axis) not in self._variations:
             self._variations[k, axis] = sum_variation(self.factor(k)[1], axis)
         return self._variations[k, axis]
@@ -388,7 +388,7 @@ class FactorTables(ScopedForm):
         return {}
 
     def _select(self, variables: Bools, factors: Bools) -> FactorTables:
-        """Some variables and some factors, which have no other variables."""
+        """Return some variables, with some factors that have no other variables."""
         return self._take(np.flatnonzero(variables), np.flatnonzero(factors)).off_by(self.error)
 
     def _take(self, inside: Ints, factors: Ints) -> FactorTables:
@@ -399,7 +399,7 @@ class FactorTables(ScopedForm):
         return FactorTables(sizes, scope_start, own_numbers(inside, members), table_start, self.table[cells])
 
     def part(self, inside: Ints, inner: Bools) -> FactorTables:
-        # Not the factors of other variables: one of them may have very many.
+        # Only the factors of inner variables are listed: an outer variable may have very many.
         return self._take(inside, np.unique(self._factors_at(inside[inner])[1]))
 
     def to_arrays(self) -> dict[str, Array]:
@@ -429,7 +429,7 @@ def finite_extremes(table: Floats, start: Ints) -> tuple[Floats, Any]:
 
 
 def adjacency(scope_start: Ints, scope: Ints, n: int) -> tuple[Array, Array]:
-    """Which variables occur together in some scope: CSR row starts and sorted columns."""
+    """Return the variables that share a scope with each variable: CSR row starts and sorted columns."""
     ones = np.ones(len(scope), dtype=np.int32)
     member = sparse.csr_array((ones, scope, scope_start), shape=(len(scope_start) - 1, n))
     shared = sparse.coo_array(member.T @ member)

@@ -69,27 +69,28 @@ class Variables:
 
 
 class PartSource(Variables, ABC):
-    """Variables of a distribution of which any part can be made by itself."""
+    """A distribution of which the part near any variables can be made without the rest."""
 
     first_radius: ClassVar[int] = 8  # radius of the first ball around targets, in edges
 
     @abstractmethod
     def degrees_at(self, positions: Ints) -> Ints:
-        """Bound the number of neighbours of some variables: neighbours of several terms may count several times."""
+        """Bound the number of neighbours of some variables; a neighbour in several terms may count several times."""
 
     @abstractmethod
     def neighbors_at(self, positions: Ints) -> Ints:
-        """Neighbours of some variables, unordered, perhaps repeated; the variables themselves may be among them."""
+        """Return the neighbours of some variables, in any order; with repeats, and perhaps the variables themselves."""
 
     @abstractmethod
     def part(self, inside: Ints, inner: Bools) -> Form:
-        """Make the form of some variables at increasing positions: all terms of the inner ones.
+        """Make the form of the variables at the increasing positions `inside`, with all terms of the inner ones.
 
-        All neighbours of inner variables are inside. Terms of the others do not matter: they are never updated.
+        All neighbours of inner variables must be inside. The other variables are never updated, so that their terms do
+        not matter.
         """
 
     def is_forbidden(self, positions: Ints, digits: Ints) -> Bools:
-        """Return which variables have unary potential -inf at these states, given as digits 0, 1, ..."""
+        """Return which variables may not have these states (digits 0, 1, ...) by their unary potentials."""
         return np.zeros(len(positions), dtype=np.bool_)
 
 
@@ -122,7 +123,7 @@ class Form(Variables, ABC):
     @property
     @abstractmethod
     def counts(self) -> dict[str, int]:
-        """Numbers of edges, terms or factors by name, as a `repr` shows them."""
+        """Numbers of edges, terms or factors by name, for `repr`."""
 
     @cached_property
     def has_zeros(self) -> bool:
@@ -140,12 +141,15 @@ class Form(Variables, ABC):
         """Widen the distribution to tables of factors; `BudgetError` if a table would be too large."""
 
     def touching(self, inside: Ints) -> tuple[Ints, FactorTables]:
-        """Return the factors of some variables as tables, by arity and size; and the positions of their variables."""
+        """Return the positions of some variables and their neighbours, and the factors of the former as tables.
+
+        Factors are sorted by arity and size.
+        """
         return self.tables().touching(inside)
 
     @property
     def has_tables(self) -> bool:
-        """Whether no table is too large to be written out."""
+        """Whether every table is small enough to be written out."""
         return True
 
     def wider(self) -> Form | None:
@@ -156,16 +160,16 @@ class Form(Variables, ABC):
 
     @property
     def numbers_per_state(self) -> int:
-        """Temporaries that `log_density` needs for one row of states."""
+        """Numbers that `log_density` keeps in memory for one row of states."""
         return 3 * self.n_variables
 
     @abstractmethod
     def log_density(self, states: Ints) -> Floats:
-        """Logarithm of the unnormalised probability of each row of a matrix of states."""
+        """Return the logarithm of the unnormalised probability of each row of a matrix of states."""
 
     @abstractmethod
     def log_weights(self, i: int, states: Ints) -> Floats:
-        """Log-weights of the states of variable `i`, up to a constant: shape (..., cardinality)."""
+        """Return the log-weights of the states of variable `i`, up to a constant: shape (..., cardinality)."""
 
     # -- evidence and components -----------------------------------------------------------
 
@@ -180,7 +184,7 @@ class Form(Variables, ABC):
         """
 
     def _around(self, fixed: Bools) -> Bools:
-        """Mask of the variables that are fixed or have a fixed neighbour."""
+        """Return which variables are fixed or have a fixed neighbour."""
         start, neighbor = self.adjacency
         near = fixed.copy()
         near[neighbor[rows_at(start, np.flatnonzero(fixed))[1]]] = True
@@ -194,7 +198,7 @@ class Form(Variables, ABC):
         return np.asarray(csgraph.connected_components(graph, directed=False)[1])
 
     def restrict(self, variables: Bools) -> Form:
-        """Return the form of some of the components: variables that share no term with the others."""
+        """Return the form of some components of the graph: variables that share no term with other variables."""
         return self.condition(~variables, np.where(variables, 0, 1))  # in which state they are fixed does not matter
 
     def sum_out(self, wanted: Bools) -> tuple[Form, Bools]:
@@ -203,7 +207,7 @@ class Form(Variables, ABC):
         Returns
         -------
         form, variables
-            The form of the remaining variables, and a mask of them.
+            The form of the remaining variables, and which variables remain.
         """
         return self, np.ones(self.n_variables, dtype=bool)
 
@@ -216,7 +220,7 @@ class Form(Variables, ABC):
         return self.family._from_form(self, labels)
 
     def parts(self) -> PartSource | None:
-        """Return what makes parts of the distribution by themselves; None where that is not possible."""
+        """Return the source of parts of the distribution; None where parts cannot be made by themselves."""
         return None
 
     stored_as: ClassVar[str]  # name in files: that of the ordinary family
@@ -225,7 +229,7 @@ class Form(Variables, ABC):
 
     @abstractmethod
     def to_arrays(self) -> dict[str, Array]:
-        """Arrays of one axis that hold the form, in the order of the file."""
+        """Return the form as arrays of one axis, in the order of the file."""
 
     @classmethod
     @abstractmethod
@@ -234,12 +238,12 @@ class Form(Variables, ABC):
 
 
 class DivisibleForm(Form, PartSource):
-    """A form of which a part can be made by itself."""
+    """A form of which the part near any variables can be made without the rest."""
 
     first_radius = 5
 
     def parts(self) -> PartSource | None:
-        """None where states are forbidden: a part does not show whether the whole has an allowed state."""
+        """Return the form; None where states are forbidden, since a part cannot show that an allowed state exists."""
         return None if self.has_zeros else self
 
     def degrees_at(self, positions: Ints) -> Ints:
@@ -247,7 +251,7 @@ class DivisibleForm(Form, PartSource):
         return (start[positions + 1] - start[positions]).astype(np.int64)
 
     def _entries_at(self, positions: Ints) -> tuple[Ints, Ints]:
-        """Where the row of each of some variables begins, and which entries of the adjacency the rows hold."""
+        """Return the rows of some variables in the adjacency: where each begins, and the places of their entries."""
         return rows_at(self.adjacency[0], positions)
 
     def neighbors_at(self, positions: Ints) -> Ints:
@@ -259,7 +263,7 @@ class DivisibleForm(Form, PartSource):
 
 
 class ImpossibleEvidence(Exception):
-    """Evidence that cannot be, at a position that the model knows the label of."""
+    """Evidence of probability zero, at a position; the model that catches the exception adds the label."""
 
     def __init__(self, position: int, got: str, requirement: str = "possible") -> None:
         self.position, self.got, self.requirement = int(position), got, requirement
@@ -269,19 +273,19 @@ class ImpossibleEvidence(Exception):
 def log_table(weights: Floats, units: float = 0.0, start: Ints | None = None) -> tuple[Floats, float]:
     """Return the logarithms of a table of weights, and a bound on the error of a log-density that contains them.
 
-    Every reader and constructor that takes logarithms does so here, and hands the error to `Form.off_by`. NumPy's
-    logarithm is off by at most one unit in the last place, which is at most 2 * 2^-53 of its size; twice as much is
-    allowed for.
+    Every reader and constructor that takes logarithms calls this function, and passes the error to `Form.off_by`.
+    NumPy's logarithm is off by at most one unit in the last place, which is at most 2 * 2^-53 of its size; the bound
+    allows for twice as much.
 
     Parameters
     ----------
     weights : array
         Not negative.
     units : float
-        Relative error of the weights themselves, in units of 2^-53: 0 for floating-point numbers that are meant as they
-        are, 1 for decimals that were read from a file, and one more for each operation since.
+        Relative error of the weights, in units of 2^-53: 0 for floating-point numbers that are exact, 1 for decimals
+        that were read from a file, and one more for each operation since.
     start : array of int, optional
-        For tables that stand one after the other in a flat array: where each of them begins, and the end.
+        For several tables in one flat array: where each table begins, and the end of the last one.
     """
     with np.errstate(divide="ignore"):
         logs = np.log(weights)
@@ -293,16 +297,17 @@ def log_table(weights: Floats, units: float = 0.0, start: Ints | None = None) ->
 
 
 def sizes_of(potentials: Floats, start: Ints) -> Floats:
-    """Return the largest size of a finite potential in each block of a flat array; none of the blocks is empty."""
+    """Return the largest absolute value of a finite potential in each block of a flat array; no block is empty."""
     sizes = np.where(potentials > -np.inf, np.abs(potentials), 0.0)
     return np.maximum.reduceat(sizes, start[:-1]) if len(start) > 1 else sizes[:0]
 
 
 def sums_of(sizes: Floats) -> float:
-    """Bound the rounding when terms of these sizes are added up in any order.
+    """Bound the rounding error when terms of these absolute values are added up in any order.
 
-    Evidence turns terms of several variables into terms of fewer, which are added up. A sum of k numbers is off by at
-    most k units of the sum of their sizes. So every term is counted that holds a fixed variable or a neighbour of one.
+    Evidence turns terms of several variables into terms of fewer variables, which are added up. A sum of k numbers is
+    off by at most k units of the sum of their absolute values. Callers pass every term that holds a fixed variable or a
+    neighbour of one.
     """
     return float(2.0 * UNIT * (len(sizes) + 2) * sizes.sum())
 
@@ -319,7 +324,7 @@ def require_possible(log_potentials: Floats, positions: Array) -> None:
 
 
 def require_finite_sums(values: Floats, positions: Array) -> None:
-    """Raise `ImpossibleEvidence` about the first sum of potentials that is too large; one row for each position."""
+    """Raise `ImpossibleEvidence` about the first sum of potentials that is too large; each row has a position."""
     if not (ok := check.is_log_potential(values)).all():
         index = check.first(~ok)
         requirement = f"such that sums of potentials are {check.FINITE}"
@@ -327,7 +332,7 @@ def require_finite_sums(values: Floats, positions: Array) -> None:
 
 
 def own_numbers(inside: Ints, positions: Array) -> Array:
-    """Return the numbers of some variables in the part that has the variables at the increasing positions `inside`."""
+    """Return the numbers of variables in a part, which numbers the variables at increasing positions `inside`."""
     if not len(inside) or inside[-1] == len(inside) - 1:
         return positions
     if 8 * len(positions) > inside[-1]:
@@ -386,7 +391,7 @@ class CheckedArrays(dict[str, Array]):
         self.error, self.require_memory = error, require_memory
 
     def require(self, ok: Any, expected: str, instead: Array | str) -> None:
-        """Raise unless `ok` holds everywhere; `instead` is a text, or an array with a value for each entry of `ok`."""
+        """Raise an error unless `ok` is true everywhere; it shows `instead`, or its entry where `ok` is first false."""
         if not np.all(ok):
             if isinstance(instead, str):
                 raise self.error(expected, instead)
@@ -394,24 +399,24 @@ class CheckedArrays(dict[str, Array]):
             raise self.error(expected, f"{instead[k]} at entry {k}")
 
     def require_variables(self, n: int) -> None:
-        """Fail if a model would have no variables."""
+        """Raise an error if the model has no variables."""
         self.require(n >= 1, "one or more variables", "none")
 
     def finite(self, name: str) -> Floats:
-        """Finite numbers."""
+        """Return an array of finite numbers."""
         array = self[name]
         self.require(np.abs(array) <= check.LARGEST, f"{name} that are {check.FINITE}", array)
         return array
 
     def logs(self, name: str, sizes: Array) -> Floats:
-        """Log-potentials, as many as the sum of these sizes."""
+        """Return an array of log-potentials, whose length must be the sum of these sizes."""
         array, count = self[name], sizes.sum(dtype=np.float64)
         self.require(len(array) == count, f"{count:.17g} numbers in {name}", f"{len(array)}")
         self.require(check.is_log_potential(array), f"{name} that are {check.LOG_POTENTIAL}", array)
         return array
 
     def couplings(self, n: int) -> Any:
-        """A symmetric matrix from pairs i < j, in order."""
+        """Return the symmetric matrix of couplings of pairs i < j, which must be sorted."""
         i, j, weights = self["i"], self["j"], self.finite("couplings")
         lengths = f"{len(i)}, {len(j)} and {len(weights)}"
         self.require(len(i) == len(j) == len(weights), "as many couplings as i and j", lengths)
@@ -430,7 +435,7 @@ class CheckedArrays(dict[str, Array]):
         return sizes
 
     def scopes(self, n: int, least: int) -> tuple[Ints, Ints]:
-        """Starts of the scopes, each of `least` or more different positions; and these positions in order."""
+        """Return where each scope of `least` or more variables begins, and the positions, sorted within each scope."""
         arity, scope = self["arity"], self["scope"]
         self.require(arity >= least, f"scopes of {least} or more variables", arity)
         total = arity.sum(dtype=np.float64)

@@ -83,7 +83,7 @@ class Ising(Model):
     def from_networkx(
         cls, graph: Graph, coupling: str = "weight", field: str = "field", *, state_names: NamesOfStates = None
     ) -> Ising:
-        """Build from a networkx graph whose attributes have other names.
+        """Make an Ising model from a networkx graph whose attributes have other names.
 
         Examples
         --------
@@ -137,7 +137,7 @@ class Ising(Model):
         *,
         state_names: NamesOfStates = None,
     ) -> Ising | LocalModel:
-        """A rectangular lattice, sites in row-major order.
+        """Make the Ising model of a rectangular lattice, with sites in row-major order.
 
         Parameters
         ----------
@@ -156,8 +156,8 @@ class Ising(Model):
         Returns
         -------
         Ising or LocalModel
-            A `LocalModel`, of which only what is near some variables is ever made, with a function, a memory-mapped
-            array, or more than 20 million sites.
+            A `LocalModel`, which is lazy, if a function or a memory-mapped array is given or the grid has more than 20
+            million sites.
 
         Examples
         --------
@@ -182,7 +182,7 @@ class Ising(Model):
 
 
 class CoupledForm(DivisibleForm):
-    """Variables whose pairs have one coupling each, in a symmetric CSR matrix with an empty diagonal.
+    """A form whose pairs of variables have one coupling each.
 
     Parameters
     ----------
@@ -202,14 +202,14 @@ class CoupledForm(DivisibleForm):
         return self.couplings.indptr, self.couplings.indices
 
     def pairs(self) -> tuple[Array, Array, Floats]:
-        """Both ends of each pair, the smaller position first, and the couplings."""
+        """Return both ends of each pair, the smaller position first, and the couplings."""
         matrix = self.couplings
         first = np.repeat(np.arange(self.n_variables, dtype=matrix.indices.dtype), np.diff(matrix.indptr))
         upper = first < matrix.indices
         return first[upper], matrix.indices[upper], matrix.data[upper]
 
     def _pairs_at(self, inside: Ints) -> tuple[Ints, Floats]:
-        """Return the ends of the pairs that touch some variables, as `pairs` has them, and the couplings."""
+        """Return the ends of all pairs that hold one of some variables, in the order of `pairs`, and the couplings."""
         start, entry = self._entries_at(inside)
         owner, other = np.repeat(inside, np.diff(start)), self.couplings.indices[entry]
         once = (owner < other) | ~is_among(other, inside)
@@ -219,7 +219,7 @@ class CoupledForm(DivisibleForm):
 
     @abstractmethod
     def _blocks(self, positions: Ints, ends: Ints, strengths: Floats) -> list[tuple[Ints, Floats]]:
-        """Return blocks of tables, of one size each, of some variables and of some pairs: scopes and log-tables."""
+        """Return the factors of some variables and pairs in blocks of one shape: scopes and log-tables."""
 
     def tables(self) -> FactorTables:
         i, j, strengths = self.pairs()
@@ -234,7 +234,7 @@ class CoupledForm(DivisibleForm):
 
     @abstractmethod
     def _replace(self, couplings: Any, kept: Ints) -> Form:
-        """Return the form of some variables, with these couplings and their own potentials."""
+        """Return the form of the variables `kept` with other couplings; their fields or unaries stay."""
 
     def parts(self) -> PartSource:
         return self

@@ -1,7 +1,7 @@
-"""Lazy models: only the parts near some variables are made in memory, on demand. And the numbers they are made from.
+"""Lazy models, of which only the parts near some variables are made in memory, and the numbers that define them.
 
-Numbers are given as a constant, by arrays that may lie on disk, or by a function. They travel to other processes as
-what they were made from: an array that is mapped from a file goes as the name of the file, and is mapped again there.
+The numbers are a constant, arrays that may lie on disk, or a function. A lazy model that is sent to another process
+takes the constant or the function along; of a memory-mapped array it takes the name of the file, to map it again there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dobrushin.typing import NamesOfStates
 M = TypeVar("M", bound=Model)
 # Grids with more variables are lazy; positions must fit into 64 bits.
 _MAX_SITES_IN_MEMORY, _MAX_SITES = 2 * 10**7, 2**60
-# From a site to its neighbours: rows and columns.
+# Steps (rows, columns) from a site to its neighbours.
 _DIRECTIONS = ((-1, 0), (0, -1), (0, 1), (1, 0))
 
 
@@ -80,7 +80,7 @@ class LocalModel(Model):
 
 
 class PairRows(NamedTuple):
-    """Neighbours of some variables, CSR, and their couplings."""
+    """The neighbours of some variables, CSR, and the couplings to them."""
 
     start: Ints
     columns: Ints
@@ -109,18 +109,18 @@ class LazyPairs(PartSource):
 
     @abstractmethod
     def rows_of(self, positions: Ints) -> PairRows:
-        """Return neighbours of some variables, and their couplings."""
+        """Return the neighbours of some variables, and the couplings to them."""
 
     @abstractmethod
     def _look_up(self, positions: Ints) -> Floats:
-        """Return fields or unaries as they are given."""
+        """Return the fields or unaries of some variables as they were given, unchecked."""
 
     @abstractmethod
     def _fault(self, what: str, requirement: str, value: object, where: str) -> Exception:
         """Make the exception for a wrong coupling, neighbour or potential."""
 
     def potentials_of(self, positions: Ints) -> Floats:
-        """Return fields of some variables, or their unaries of shape (len, states)."""
+        """Return the fields of some variables, or their unaries of shape (len, states), checked."""
         values = self._look_up(positions)
         ok = np.abs(values) <= check.LARGEST if self.spins else check.is_log_potential(values)
         if not ok.all():
@@ -138,7 +138,7 @@ class LazyPairs(PartSource):
         return np.isneginf(self.potentials_of(positions)[np.arange(len(positions)), digits])
 
     def check_couplings(self, owner: Ints, rows: PairRows) -> None:
-        """Fail at the first edge whose coupling is not a finite number."""
+        """Raise an error at the first edge whose coupling is not a finite number."""
         bad = ~(np.abs(rows.values) <= check.LARGEST)
         if bad.any():
             k = int(np.argmax(bad))
@@ -156,7 +156,7 @@ class LazyPairs(PartSource):
         return SpinPairs(matrix, potentials) if self.spins else LabelPairs(matrix, int(self.sizes), potentials)
 
     def _require_symmetric(self, row: Ints, column: Ints, values: Floats, inside: Ints, inner: Bools) -> None:
-        """Fail at an edge that is given twice, or whose ends have different couplings though both were asked."""
+        """Raise an error at an edge that is given twice, or whose coupling differs between the rows of its ends."""
         n = len(inner)
         order = np.argsort(row * n + column)
         code = (row * n + column)[order]
@@ -195,7 +195,7 @@ class GridPairs(LazyPairs):
         self._potentials = Lookup(potentials, [self.shape], states or 0, "unaries" if states else "fields")
 
     def model(self, family: type[M], state_names: Any) -> M | LocalModel:
-        """Return a lazy model if numbers are given by a function or lie on disk, or sites are many; else all of it."""
+        """Return a lazy model if the numbers come from a function or lie on disk or the grid is large."""
         if self._couplings.is_lazy or self._potentials.is_lazy or self.n_variables > _MAX_SITES_IN_MEMORY:
             return LocalModel(self, state_names)
         potentials = self._potentials(np.arange(self.n_variables)) if self.has_potentials else None
@@ -219,7 +219,7 @@ class GridPairs(LazyPairs):
         return f"{self.shape[0]} x {self.shape[1]} grid, {kind}"
 
     def _sides(self, positions: Ints) -> tuple[Ints, ...]:
-        """For each edge at some variables: the variable's index, the other end and the edge's number."""
+        """Return, for each edge of some variables, the index of the variable, the other end and the edge's number."""
         rows, cols = self.shape
         r, c = np.divmod(positions, cols)
         parts = []
@@ -286,7 +286,7 @@ def _map_again(path: str, offset: int, size: int, dtype: Any, shape: tuple[int, 
 
 
 def _mapped_root(array: Any) -> np.memmap[Any, Any] | None:
-    """Return the memory map that an array is a view of."""
+    """Return the memory map that an array is a view of, or None."""
     root = None
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap) and array._mmap is not None:  # type: ignore[attr-defined]
@@ -296,7 +296,7 @@ def _mapped_root(array: Any) -> np.memmap[Any, Any] | None:
 
 
 class Lookup:
-    """A function from numbers of edges or variables to values.
+    """The values of an argument of a grid, by number of the edge or variable.
 
     Parameters
     ----------
@@ -339,7 +339,7 @@ class Lookup:
 
     @property
     def is_lazy(self) -> bool:
-        """Whether the values are made by a function, or lie on disk."""
+        """Whether the values come from a function or lie on disk."""
         return self._call is not None or any(_mapped_root(array) is not None for array in self._arrays)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -367,7 +367,7 @@ class Lookup:
         return values
 
     def _ask(self, numbers: Ints, shape: tuple[int, ...]) -> Floats:
-        """Call the function; an exception or a wrong result of it becomes an `ArgumentError`."""
+        """Call the user's function; raise `ArgumentError` if it fails or returns no array of numbers."""
         assert self._call is not None
         what = "edge" if self.argument == "couplings" else "variable"
         where = f"{what} numbers {numbers.min()} to {numbers.max()}"

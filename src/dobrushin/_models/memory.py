@@ -1,7 +1,7 @@
 """The memory of a model: results of later stages, kept as long as the model or the form that they belong to.
 
-A stage declares a `Slot` for each kind of value and asks for values by `memory.get(slot, make)`. Nothing rests on a
-value being there: memory is bounded, is not pickled, and is no part of what a model is.
+A stage declares a `Slot` for each kind of value and gets values by `memory.get(slot, make)`, which computes a value
+that is missing. The memory is bounded and is not pickled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def held_bytes(value: Any) -> int:
-    """Return about how many bytes the arrays of a value take: of a dataclass, those of its fields."""
+    """Return approximately the number of bytes of the arrays in a value, which may be a container or a dataclass."""
     if isinstance(value, np.ndarray):
         return int(value.nbytes)
     if isinstance(value, sparse.csr_array):
@@ -35,9 +35,9 @@ def held_bytes(value: Any) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Slot(Generic[T]):
-    """A kind of value that a stage keeps: at most `max_values`, which took at most `max_bytes` when they were made.
+    """A kind of value that a stage keeps: at most `max_values` of them, of at most `max_bytes` bytes when made.
 
-    The value that was used last stays, however large it is.
+    The value that was used last stays even if it is larger.
     """
 
     name: str
@@ -53,7 +53,7 @@ def lasting(owner: object) -> dict[str, Any]:
 
 
 class Memory:
-    """Values by slot and key; of each slot, those that were used last."""
+    """Values by slot and key; the values of a slot that were used last are kept."""
 
     def __init__(self) -> None:
         self._values: dict[Slot[Any], OrderedDict[Hashable, tuple[Any, int]]] = {}  # with their bytes
@@ -66,7 +66,7 @@ class Memory:
         return self if self._origin is None else self._origin
 
     def share(self, whole: Memory) -> None:
-        """Let the model be a part of another one, whose memory this is."""
+        """Use the common memory of another model, which the owner of this memory is a part of."""
         self._origin = whole.common
 
     def get(self, slot: Slot[T], make: Callable[[], T], key: Hashable = None) -> T:
@@ -76,7 +76,7 @@ class Memory:
             if key in values:
                 values.move_to_end(key)
                 return cast(T, values[key][0])
-        made = make()  # without the lock: threads that this waits for may ask for other values
+        made = make()  # without the lock: threads that `make` waits for may need other values
         size = slot.bytes_of(made) if slot.max_values > 1 else 0
         with self._lock:
             value, _ = values.setdefault(key, (made, size))
@@ -87,7 +87,7 @@ class Memory:
         return cast(T, value)
 
     def values(self, slot: Slot[T]) -> list[T]:
-        """Return what is kept, the value that was used last at the end."""
+        """Return the values of a slot, the value that was used last at the end."""
         with self._lock:
             return [value for value, _ in self._values.get(slot, {}).values()]
 

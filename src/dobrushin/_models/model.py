@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dobrushin._models.factors import FactorGraph
 
 
-# Numbers that log_density makes at a time: its temporaries take about 64 MB.
+# Numbers that `log_density` keeps in memory at a time, about 64 MB.
 _CHUNK_NUMBERS = 8_000_000
 # Hexadecimal digits of a fingerprint: 2^-64 is the chance that two models share them.
 _FINGERPRINT_DIGITS = 16
@@ -63,13 +63,13 @@ class Model(WithGraph):
 
     @classmethod
     def _from_form(cls, form: Form, labels: Sequence[Hashable] | None, state_names: Any = None) -> Self:
-        """Make a model of this family without its own constructor."""
+        """Make a model of this family from a form, without the constructor of the family."""
         model = cls.__new__(cls)
         Model.__init__(model, form, labels, state_names)
         return model
 
     def _name_states(self, names: StateNames | None) -> Self:
-        """Give names to the states of a model that is new."""
+        """Give names to the states of a new model, and return the model."""
         if names is not None:
             self._state_names = names
         return self
@@ -88,7 +88,7 @@ class Model(WithGraph):
         return self._lowered.error
 
     def _off_by(self, error: float) -> Self:
-        """Add to the error of a model that was just made, and return the model."""
+        """Add to the error of a new model, and return the model."""
         self._lowered.off_by(error)
         return self
 
@@ -168,7 +168,7 @@ class Model(WithGraph):
 
     @public()
     def log_density(self, states: ArrayLike) -> Any:
-        """Logarithm of the unnormalised probability of each row of `states`.
+        """Return the logarithm of the unnormalised probability of each row of `states`.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class Model(WithGraph):
 
     @public()
     def conditional(self, i: int, states: ArrayLike) -> Floats:
-        """Law of the variable at position `i` given all the others.
+        """Return the law of the variable at position `i` given all other variables.
 
         Parameters
         ----------
@@ -236,15 +236,14 @@ class Model(WithGraph):
         Parameters
         ----------
         evidence : dict from label to state
-            States by name or by number. In the place of a state, a dict from states to likelihoods is soft evidence:
+            States by name or by number. A dict from states to likelihoods in place of a state is soft evidence:
             ``{"test": {"positive": 0.9, "negative": 0.2}}``. The variable stays, and the model becomes a `FactorGraph`.
 
         Returns
         -------
         Model
-            Of the same family (of the ordinary one for its form, if the family is not of this library), with the
-            remaining labels. Its `log_density` differs from the
-            original one by a constant.
+            With the remaining labels, of the same family (for a family of your own, of the built-in one with the same
+            form). Its `log_density` differs from the original one by a constant.
 
         Examples
         --------
@@ -260,7 +259,7 @@ class Model(WithGraph):
         return rest
 
     def _read_evidence(self, evidence: Any) -> dict[int, Any]:
-        """Read the states, or values, of observed variables: by position."""
+        """Read evidence: return the states, or values, of observed variables by position."""
         return read_evidence(self, evidence)
 
     def _shown_state(self, i: int, state: Any) -> Any:
@@ -329,16 +328,16 @@ class Model(WithGraph):
     # -- parts -----------------------------------------------------------------------------
 
     def _parts(self) -> PartSource | None:
-        """Return what makes parts of the model by themselves; None where that is not possible."""
+        """Return the source of parts of the model; None where parts cannot be made by themselves."""
         return self._form.parts()
 
     @property
     def _has_parts(self) -> bool:
-        """Whether the part near some variables can be made without looking at the rest."""
+        """Whether the part near some variables can be made without the rest."""
         return check.are_positions(self._labels) and self._parts() is not None
 
     def _near(self, centres: Ints, radius: int) -> ModelPart:
-        """Make an ordinary model of the variables near some others; see `find_ball`."""
+        """Make an ordinary model of the variables within some edges of the centres; see `find_ball`."""
         parts = self._parts()
         if parts is None:
             raise ArgumentError("model", "one without forbidden combinations of states", self)
@@ -348,7 +347,7 @@ class Model(WithGraph):
         return ModelPart(model, inner, Numbering(self.n_variables, inside))
 
     def _refuse_forbidden(self, evidence: Mapping[Any, int]) -> None:
-        """Fail if a variable may not have its observed state by its own potentials; labels are positions."""
+        """Raise an error if the unary potential of an observed state is -inf; labels are positions."""
         parts = self._parts()
         if parts is None or not evidence:
             return
@@ -358,18 +357,18 @@ class Model(WithGraph):
             raise ArgumentError("evidence", "possible", got="a forbidden state", where=where)
 
     def _region(self, updated: Ints) -> tuple[Form, Region]:
-        """Return the form and the region that updates of the variables at increasing positions read."""
+        """Return the region that updates of the variables at increasing positions read, and the form that it is in."""
         return self._form, region_of(self._form, updated)
 
     def _form_of(self, region: Region) -> Form:
-        """Return the form that has the places of a region."""
+        """Return the form whose positions `Region.place` has."""
         return self._form
 
     # -- identity --------------------------------------------------------------------------
 
     @property
     def fingerprint(self) -> str | None:
-        """A name for the model: 16 digits, the same wherever parameters, labels and names of states are the same.
+        """Identifier of the model: 16 hexadecimal digits that depend on parameters, labels and names of states only.
 
         None for a `LocalModel`, which is lazy.
 
@@ -397,7 +396,7 @@ class Model(WithGraph):
         return digest.hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        """Whether the other is the same model: the same form with equal parameters, labels and names of states."""
+        """Return whether the other model has the same form and equal parameters, labels and names of states."""
         if self is other:
             return True
         if not isinstance(other, Model):
@@ -438,7 +437,7 @@ class Model(WithGraph):
         return f"{type(self).__name__}({', '.join(f'{name}={count}' for name, count in counts.items())})"
 
     def _describe_states(self) -> tuple[str, str]:
-        """Describe the numbers and names of the states in a line."""
+        """Describe the numbers and names of states in one line for notebooks."""
         least, most = int(self.cardinalities.min()), int(self.cardinalities.max())
         called = ", ".join(map(str, self._called(0)[:8])) + (", ..." if len(self._called(0)) > 8 else "")
         count = f"{least}" if least == most else f"{least} to {most}"
@@ -470,7 +469,7 @@ class Model(WithGraph):
 
 
 def _text(name: Hashable) -> str:
-    """Return a label as text: the same for labels that are equal."""
+    """Return a label as text; equal labels give equal texts."""
     if isinstance(name, tuple):
         return f"({','.join(map(_text, name))})"
     if isinstance(name, Real):

@@ -1,8 +1,8 @@
 """Parts of models: some variables near others, with numbers of their own, and the way back to the whole model.
 
-The part near some variables is an ordinary model. Its inner variables, whose neighbours are all in it, have the
-conditional laws that they have in the whole model. So whatever updates inner variables only (a scan, its certificate,
-its chains, its bounding sets) is the same in the part as in the whole.
+The part near some variables is an ordinary model. The inner variables of a part, whose neighbours are all in the part,
+have the same conditional laws as in the whole model. So a scan that updates inner variables only has the same
+certificate, chains and bounding sets in the part as in the whole model.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from dobrushin._models.model import Model
 
 
-# Variables of the largest part. Larger parts are not worth their memory.
+# Variables of the largest part that is made.
 _MAX_VARIABLES = 4 * 10**6
-# Variables that a part of radius 8 may have, in all and for each centre; twice the radius may have four times as many.
-# Grids stay far below. Where every variable has many neighbours, the part is cut so that it does not become the model.
+# Variables that a part of radius 8 may have, in all and for each centre; the limit grows with the square of the radius.
+# Grids stay far below. The limit keeps a part of a dense graph from becoming the whole model.
 _VARIABLES_OF_PART, _VARIABLES_PER_CENTRE = 2**14, 2**8
 
 
 @dataclass(frozen=True)
 class Numbering:
-    """Some of `n` variables: number k is that of the variable at positions[k].
+    """Numbers for some of the `n` variables of a model: variable k of the part is at positions[k] in the model.
 
-    Scans, certificates, plans and estimates of the part have a method that renumbers them for the whole.
+    Scans, certificates, plans and estimates of a part have a method that renumbers them for the whole model.
     """
 
     n: int
@@ -44,29 +44,29 @@ class Numbering:
         return len(self.positions)
 
     def own(self, positions: Ints) -> Ints:
-        """Return the numbers of some positions that are in the part."""
+        """Return the numbers in the part of the variables at some positions, all of them in the part."""
         return own_numbers(self.positions, positions)
 
     def holds(self, positions: Ints) -> Bools:
-        """Return which of some positions are in the part."""
+        """Return which positions are those of variables in the part."""
         return is_among(positions, self.positions)
 
     def within(self, outer: Numbering) -> Numbering:
-        """Number the same variables in a model that the larger one is itself a part of."""
+        """Return the numbering of the same variables in `outer`'s model, of which this numbering's model is a part."""
         return Numbering(outer.n, outer.positions[self.positions])
 
     def spread(self, values: Array, elsewhere: Any) -> Array:
-        """Return an array over the larger model: the part's values, and `elsewhere` for other variables."""
+        """Extend an array over the part to the whole model, with `elsewhere` for variables outside the part."""
         whole = np.full(self.n, elsewhere) if np.ndim(elsewhere) == 0 else elsewhere.copy()
         whole[self.positions] = values
         return whole
 
     def take(self, values: Any) -> Array:
-        """Return the part's entries of an array over the larger model; of a number, that many copies."""
+        """Restrict an array over the whole model to the part; a number becomes a constant array."""
         return np.full(self.size, float(values)) if np.ndim(values) == 0 else values[self.positions]
 
     def look_up(self, values: Array, positions: Ints, elsewhere: Any) -> Array:
-        """Return the part's values at some positions of the larger model, `elsewhere` at positions outside."""
+        """Return an array over the part at positions in the whole model; `elsewhere` at positions outside the part."""
         if self.size == self.n:
             return values[positions]
         number = np.minimum(np.searchsorted(self.positions, positions), self.size - 1)
@@ -75,14 +75,14 @@ class Numbering:
 
 
 def find_ball(parts: PartSource, centres: Ints, radius: int) -> tuple[Ints, Bools]:
-    """Find the variables within `radius` edges of the centres; fewer in dense graphs, but the centres' neighbours.
+    """Find the variables within `radius` edges of the centres; in dense graphs fewer, but the centres' neighbours.
 
     Returns
     -------
     positions : array
         Increasing.
     is_inner : array of bool
-        Which of them have all their neighbours among them.
+        Which of the positions have all their neighbours among the positions.
     """
     border = np.unique(centres)
     layers, inner, before, size = [border], [], border[:0], len(border)
@@ -122,7 +122,7 @@ class ModelPart:
     """An ordinary model of the variables near some others, labelled by their positions in the whole model."""
 
     model: Model
-    inner: Bools  # which of its variables have all their neighbours in it
+    inner: Bools  # which variables of the part have all their neighbours in the part
     numbering: Numbering
 
     def holds(self, label: Hashable) -> bool:
@@ -132,9 +132,9 @@ class ModelPart:
 
 @dataclass(frozen=True)
 class Region:
-    """Some variables that are updated and their neighbours, with numbers of their own.
+    """The variables that a scan updates and their neighbours, with numbers of their own.
 
-    Only variables that are updated have rows of neighbours, CSR.
+    `start` and `neighbor` have the neighbours of updated variables, CSR; the rows of other variables are empty.
     """
 
     numbering: Numbering  # in the model
@@ -156,7 +156,7 @@ class Region:
 
     @property
     def degree(self) -> int:
-        """Most neighbours of an updated variable."""
+        """Largest number of neighbours of an updated variable."""
         return int(np.diff(self.start).max(initial=0))
 
     @property
@@ -171,7 +171,7 @@ class Region:
 
 
 def region_of(form: Form, updated: Ints) -> Region:
-    """Return the region that updates of the variables at increasing positions read, without touching the rest."""
+    """Return the region of the variables at increasing positions `updated`, without a pass over the form."""
     n, (start, neighbor) = form.n_variables, form.adjacency
     if len(updated) == n:
         return Region(Numbering(n, updated), updated, start, neighbor, updated, slice(None))

@@ -97,20 +97,20 @@ class PairwiseMRF(Model):
 
     @public()
     def unary(self, i: int) -> Floats:
-        """Log-potentials of the variable at position `i`."""
+        """Return the log-potentials of the variable at position `i`."""
         self._check_position(i)
         return self._form.unary_of(i)
 
     @public()
     def table(self, e: int) -> Floats:
-        """Log-table of edge `e`: rows for its first end, columns for its second."""
+        """Return the log-table of edge `e`: rows for its first end, columns for its second."""
         if not 0 <= e < len(self._form.edges):
             raise ArgumentError("e", f"from 0 to {len(self._form.edges) - 1}", e)
         return self._form.table_of(e)
 
 
 class PairTables(DivisibleForm):
-    """Log-potentials of single variables, and a log-table on each edge.
+    """Log-potentials of single variables and a log-table on each edge.
 
     The unary of variable i is unary[unary_start[i] : unary_start[i + 1]], the table of edge e is
     table[table_start[e] : table_start[e + 1]] in C order. Both directions of every edge are sorted by variable and
@@ -158,11 +158,11 @@ class PairTables(DivisibleForm):
         return {"edges": len(self.edges)}
 
     def unary_of(self, i: int) -> Floats:
-        """Log-potentials of variable `i`."""
+        """Return the log-potentials of variable `i`."""
         return self.unary[self.unary_start[i] : self.unary_start[i + 1]]
 
     def table_of(self, e: int) -> Floats:
-        """Log-table of edge `e`."""
+        """Return the log-table of edge `e`."""
         flat = self.table[self.table_start[e] : self.table_start[e + 1]]
         return flat.reshape(self.sizes[self.edges[e]])
 
@@ -231,7 +231,7 @@ class PairTables(DivisibleForm):
         )
 
     def _take(self, inside: Ints, edges: Ints, unary: Floats) -> PairTables:
-        """Return some variables at increasing positions, with these unaries, and some edges between them."""
+        """Return the form of variables at increasing positions and of some edges between them, with these unaries."""
         own, cells = rows_at(self.unary_start, inside)[1], rows_at(self.table_start, edges)[1]
         return PairTables(self.sizes[inside], unary[own], own_numbers(inside, self.edges[edges]), self.table[cells])
 

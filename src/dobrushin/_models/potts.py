@@ -30,7 +30,7 @@ from dobrushin.typing import Couplings, GridCouplings, GridPotentials, NamesOfSt
 if TYPE_CHECKING:
     from dobrushin._models.local import LocalModel
 
-# Tables of fewer bytes are made without a look at the free memory, which takes longer than the tables.
+# Bytes of tables up to which the free memory is not looked at, because that takes longer than making the tables.
 _NEGLIGIBLE_BYTES = 2**20
 _MANY_STATES = "Fix some variables with evidence, or use a model of fewer states."
 
@@ -114,7 +114,7 @@ class Potts(Model):
         *,
         state_names: NamesOfStates = None,
     ) -> Potts | LocalModel:
-        """A rectangular lattice, sites in row-major order.
+        """Make the Potts model of a rectangular lattice, with sites in row-major order.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class Potts(Model):
 
 
 class LabelPairs(CoupledForm):
-    """Variables with the same number of states, rewards for equal states of pairs, and potentials of single variables.
+    """Couplings of pairs, which reward equal states, and potentials of variables with the same number of states.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ class LabelPairs(CoupledForm):
 
     @cached_property
     def largest_exponent(self) -> float:
-        """The largest difference between log-weights of a variable that are allowed."""
+        """Bound on the difference between the log-weights of two allowed states of any variable."""
         owner = np.repeat(np.arange(self.n_variables), np.diff(self.couplings.indptr))
         total = np.bincount(owner, weights=np.abs(self.couplings.data), minlength=self.n_variables)
         if self.given_unaries is not None:

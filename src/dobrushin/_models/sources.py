@@ -1,4 +1,4 @@
-"""Read what can stand where a model is asked for: a path, or a model of another library.
+"""Readers of arguments that stand for a model: a path, or a model of another library.
 
 A library is recognised by where the class of an object comes from, so that none is imported to look. The packages `io`
 and `adapters` register their readers in `dobrushin._shared.environment`, and load them when they are first needed.
@@ -18,7 +18,7 @@ from dobrushin._shared.text import nearest
 from dobrushin.errors import ArgumentError
 
 _REQUIREMENT = "a model, the path of a file, or a model of dimod, pgmpy, pyAgrum, networkx, PyMC or thrml"
-# The models of the files that were read last, by path, time of the last change and size.
+# Models of the files that were read last, by path, time of the last change and size.
 _FILES: Slot[Model] = Slot("files", max_values=8)
 _MEMORY = Memory()
 
@@ -34,7 +34,7 @@ def as_model(value: Any, argument: str = "model", requirement: str = _REQUIREMEN
 
 
 def _nearest_file(path: Any) -> str:
-    """Return a hint at the file in the same folder whose name is most similar."""
+    """Name the file in the same folder whose name is most similar, as the end of a message."""
     folder, name = os.path.split(os.fsdecode(path))
     close = []
     with suppress(OSError):

@@ -27,7 +27,7 @@ from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError, BudgetError
 from dobrushin.typing import NamesOfStates, PerVariable
 
-# Largest term that is written out as a table of 2 ** order entries.
+# Variables of the largest term that is written out as a table, of 2 ** order entries.
 TABLE_ORDER = 20
 
 
@@ -118,7 +118,7 @@ class SpinForm(Form):
         return (self.fields[positions] >= 0).astype(np.int64)
 
     def field_tables(self, positions: Ints) -> tuple[Ints, Floats]:
-        """Scopes and tables of the fields of some variables that are not 0, as a block of factors."""
+        """Return the nonzero fields of some variables as factors: scopes and log-tables."""
         biased = positions[self.fields[positions] != 0]
         return biased[:, None], np.stack([-self.fields[biased], self.fields[biased]], axis=1)
 

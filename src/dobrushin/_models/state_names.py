@@ -1,4 +1,4 @@
-"""Names of states. Forms, kernels and sums count states from 0; names are read from arguments and put into results."""
+"""Names of states: read from arguments, shown in results. Inside, states are counted from 0."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 Names = tuple[Hashable, ...]
 _KINDS = "a tuple of names for all variables, a dict from labels to names, or a list of names by position"
-# Names of states that a message lists; of more names, it lists those that are similar to the given value.
+# Names of states that a message lists; of more names, only those similar to the given value are listed.
 _MAX_LISTED = 8
 
 
 class StateNames(NamedTuple):
-    """Names of states by position, in the order of the states; the same for all variables, or each variable's own."""
+    """Names of the states of all variables: the same for all (`common`), or by position (`own`)."""
 
     common: Names | None = None
     own: Sequence[Names | None] = ()  # None where a variable has no names
-    of_spins: bool = False  # the states 0, 1 stand for spins -1, +1, which functions of states are given
+    of_spins: bool = False  # the states 0, 1 stand for spins; functions of states get -1, +1
 
     def at(self, i: int) -> Names | None:
         """Return the names of the states of one variable; None if it has none."""
@@ -40,7 +40,7 @@ class StateNames(NamedTuple):
 
 
 def call_states(states: Array, names: Names | None, spins: bool) -> Array:
-    """Return the states of one variable as people call them: by their names, if there are some."""
+    """Return the names of states of one variable, or the states themselves where they have no names."""
     if names is None:
         return states
     digits = states.astype(np.int64)
@@ -48,7 +48,7 @@ def call_states(states: Array, names: Names | None, spins: bool) -> Array:
 
 
 class NamesByLabel(Mapping[Hashable, Names]):
-    """The names of the states of a model, by label; variables without names are left out."""
+    """Mapping from labels to the names of states; variables without names are left out."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -114,7 +114,7 @@ def _read_list(items: list[Any], model: Model) -> StateNames | None:
 
 
 def read_names(value: Any, size: int, where: str = "") -> Names:
-    """Return the names of the states of a variable, or of all of them."""
+    """Read the names of the states of one variable, or of all variables."""
     if not check.is_several(value):
         raise ArgumentError("state_names", "a tuple of names for each variable", value, where)
     names = tuple(value)
@@ -131,7 +131,7 @@ def read_names(value: Any, size: int, where: str = "") -> Names:
 
 
 def read_evidence(model: Model, evidence: Any) -> dict[int, int]:
-    """Observed states by position, from names or numbers by label: the one reader of evidence."""
+    """Read evidence: return the observed states by position, from names or numbers of states by label."""
     check.evidence(evidence)
     if not evidence:
         return {}
@@ -143,13 +143,13 @@ def read_evidence(model: Model, evidence: Any) -> dict[int, int]:
 
 
 def shown_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:
-    """Evidence as people read it: labels of the model, and names of states where there are some."""
+    """Return evidence in terms of the model's labels and, where states have names, of their names."""
     given = model._read_evidence(evidence) if evidence else {}
     return {model.labels[i]: model._shown_state(i, state) for i, state in given.items()}
 
 
 def read_state(model: Model, i: int, value: Any, argument: str) -> int:
-    """Return the state of a variable as the model counts it, by its name or its number."""
+    """Read a state of a variable, given by name or number, and return its number."""
     states, names = model._states_at(i), model._names_at(i)
     if names is not None and isinstance(value, Hashable) and value in names:
         return states[names.index(value)]
@@ -160,9 +160,9 @@ def read_state(model: Model, i: int, value: Any, argument: str) -> int:
 
 
 def is_number_of_state(value: Any, states: range, names: Sequence[Hashable] | None) -> bool:
-    """Return whether a value that is no name is a state by its number, and nothing else could be meant.
+    """Return whether a value that is not a name is the number of a state.
 
-    A state cannot be given by its number if its names are numbers, or if a name of another state is the same digits.
+    A number is ambiguous, and refused, if names are numbers, or if it is spelled like the name of another state.
     """
     if not check.is_real(value) or value not in states:
         return False
@@ -174,7 +174,7 @@ def is_number_of_state(value: Any, states: range, names: Sequence[Hashable] | No
 
 
 def expected_states(model: Model, i: int, value: Any) -> str:
-    """List the states of a variable for a message; of many names, those that are similar to the given value."""
+    """List the states of a variable for a message; of many names, only those similar to the given value."""
     states, names = model._states_at(i), model._names_at(i)
     if names is None:
         listed = "-1, +1" if states.step == 2 else f"0 to {len(states) - 1}"

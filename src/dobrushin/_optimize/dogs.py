@@ -47,28 +47,28 @@ def optimize_scan(
     Parameters
     ----------
     model : Model or Influence
-        Of a model the whole influence is computed (``method="best"``); compute it once for several calls.
+        For a model, its whole influence is computed (``method="best"``); compute it once for several calls.
     scan : Scan or ScanResult
         Any scan, fixed or random; the result has the same length.
     targets, weights
         As for `variation`.
     tolerance : float, optional
-        Stop as soon as the variation is at most this; earlier steps stay as they were.
+        Stop as soon as the variation is at most this; steps that were not yet replaced stay.
     iterations : int or "converged"
         How often to repeat the algorithm on its own output.
     guide : {"auto", None}
-        "auto": where the certificate says little because the spectral radius of the influence is 1 or more, *choose*
+        "auto": if the certificate is nearly vacuous because the spectral radius of the influence is 1 or more, choose
         again with the influence scaled to a radius below 1. The certificate never uses the scaled matrix.
     keep : {"best", "last"}
-        Which scan to return: the one with the smallest certificate, or the one that the last round gives, as Algorithm
-        2 does, even where its certificate is larger than that of the input.
+        Which scan to return: the one with the smallest certificate; or that of the last round, as Algorithm 2 does,
+        even if its certificate is larger than that of the input.
     progress : bool, optional
         Show progress. None: only in a terminal or notebook; True: always; False: never.
 
     Returns
     -------
     ScanResult
-        With ``keep="best"`` never worse than the input scan, by the influence that chose it.
+        With ``keep="best"`` never worse than the input scan, by the influence that the scan was chosen with.
 
     Notes
     -----
@@ -122,12 +122,12 @@ def optimize_scan(
 
 
 def descent_on(matrix: Any, candidate: Bools | None = None) -> Callable[..., tuple[Scan, float]]:
-    """One round of DoGS over a matrix: (scan, d, tolerance) -> (scan, linear variation)."""
+    """Return a function that runs one round of DoGS: (scan, d, tolerance) -> (scan, linear variation)."""
     transpose = sparse.csr_array(matrix.T)
     rows = tuple(frozen(part) for part in (matrix.indptr, matrix.indices, matrix.data))
     columns = tuple(frozen(part) for part in (transpose.indptr, transpose.indices, transpose.data))
     is_mutual = all(np.array_equal(*parts) for parts in zip(rows[:2], columns[:2], strict=True))
-    if is_mutual:  # once in the caches instead of twice
+    if is_mutual:  # the indices are then in the caches once instead of twice
         columns = (*rows[:2], columns[2])
     allowed = np.ones(matrix.shape[0], dtype=np.bool_) if candidate is None else candidate
 
@@ -166,7 +166,7 @@ def _descend_random(scan: Scan, rows: Any, d: Floats, tolerance: float) -> tuple
 
 
 def _replace_steps(steps: Ints, vectors: Floats, rows: Any, d: Floats, tolerance: float) -> tuple[Ints, int, float]:
-    """Return the new steps, the number of first steps that are unchanged, and the linear variation.
+    """Run DoGS on a random scan: return the new steps, the number of unchanged first steps, and the linear variation.
 
     Only every sqrt(T)-th vector b_t is kept; the others are recomputed from these, sqrt(T) at a time.
     """
@@ -189,12 +189,12 @@ def _replace_steps(steps: Ints, vectors: Floats, rows: Any, d: Floats, tolerance
     return chosen, 0, float(V[0])
 
 
-# Elementary operations that moving steps may take, about a nanosecond each; a try costs steps times entries.
-_MOVE_BUDGET = 5e5
+# Elementary operations (about 1 ns each) for moving single steps; one try takes steps times entries of the matrix.
+_MOVE_OPERATIONS = 5e5
 
 
 def polisher(matrix: Any, weights: Floats, candidate: Bools, rounds: int) -> Callable[[Ints], Ints]:
-    """A function that improves orders: rounds of DoGS, then moves of single steps where the scan is short."""
+    """Return a function that improves an order: by rounds of DoGS, and by moves of single steps if it is short."""
     descend = descent_on(matrix, candidate)
 
     def improve(order: Ints) -> Ints:
@@ -206,8 +206,8 @@ def polisher(matrix: Any, weights: Floats, candidate: Bools, rounds: int) -> Cal
 
 
 def move_single_steps(matrix: Any, weights: Floats, candidate: Bools, order: Ints) -> Ints:
-    """Return the order after moves of single steps, or as it was when it is too long for that."""
-    tries = int(_MOVE_BUDGET / (len(order) * (matrix.nnz + len(weights))))
+    """Improve a short order by moving single steps; return a longer one unchanged."""
+    tries = int(_MOVE_OPERATIONS / (len(order) * (matrix.nnz + len(weights))))
     if len(order) < 2 or tries < len(order):  # not even one try for each step
         return order
     order = order.copy()

@@ -25,7 +25,7 @@ from dobrushin._shared.compile import code_for, in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 from dobrushin.typing import Guide, Targets, Weights
 
-# Rows that are asked for together at first, where they take little time.
+# Rows of influence that are computed together at first, where rows are cheap.
 _AHEAD = 64
 
 
@@ -44,14 +44,14 @@ def greedy_scan(
     Parameters
     ----------
     model : Model or Influence
-        Of a model the whole influence is computed (``method="best"``); compute it once for several calls.
+        For a model, its whole influence is computed (``method="best"``); compute it once for several calls.
     targets, weights
         As for `variation`.
     steps : int
     guide : {"auto", None}
-        "auto": where the certificate says little because the spectral radius of the influence is 1 or more, *choose*
-        again with the influence scaled to a radius below 1. The certificate never uses the scaled matrix; see
-        `coalescence` for one that can help there.
+        "auto": if the certificate is nearly vacuous because the spectral radius of the influence is 1 or more, choose
+        again with the influence scaled to a radius below 1. The certificate never uses the scaled matrix; the one of
+        `coalescence` can still be informative.
     progress : bool, optional
         Show progress. None: only in a terminal or notebook; True: always; False: never.
 
@@ -106,7 +106,7 @@ def _both_ways(chooser: Influence, objective: Objective, steps: int) -> list[Sca
 
 
 def forward_order(matrix: Any, steps: int) -> Ints:
-    """Step by step the variable whose bound falls most."""
+    """Return the order that updates, step by step, the variable whose bound falls most."""
     n, columns = matrix.shape[0], sparse.csr_array(matrix.T)
     rows = (matrix.indptr, matrix.indices, matrix.data, frozen(columns.indptr), frozen(columns.indices))
     order, tree = np.empty(steps, dtype=np.int64), descent.tree(n)
@@ -155,25 +155,25 @@ class BackwardGreedy:
 
     @property
     def steps(self) -> int:
-        """Length of the scan so far."""
+        """Length of the scan built so far."""
         return int(self._counters[1])
 
     @property
     def norm(self) -> float:
-        """Its variation, without clamps and rounding."""
+        """Variation of the scan, without clamps and rounding."""
         return float(self._state[0])
 
     @property
     def norms(self) -> Floats:
-        """The variation of each shorter scan, by number of steps."""
+        """Variation of the scan of each shorter length, by number of steps."""
         return self._norms[: self.steps + 1]
 
     def order(self, steps: int | None = None) -> Ints:
-        """Return positions in the model, first step first, of the scan of this length."""
+        """Return the scan of this length as positions in the model, first step first."""
         return self.ids[self._order[: self.steps if steps is None else min(steps, self.steps)][::-1]]
 
     def last(self, steps: int) -> Ints:
-        """Extend the scan to a length, if it can be, and return its own numbers, first step first."""
+        """Extend the scan to a length, if possible, and return its steps as own numbers, first step first."""
         self.extend(0.0, steps)
         return self._order[: min(steps, self.steps)][::-1]
 
@@ -182,9 +182,9 @@ class BackwardGreedy:
         return self.ids[self._heap[:1]]
 
     def extend(self, tolerance: float, limit: int, report: Callable[[int], None] | None = None) -> bool:
-        """Extend the scan until its norm is at most `tolerance`, or to `limit` steps; return whether the norm is.
+        """Extend the scan until its norm is at most `tolerance` (return True), or to `limit` steps (return False).
 
-        `LateError` when the time for planning is over; the scan keeps the steps that it has.
+        Raise `LateError` when the time for planning is over; the scan keeps its steps.
         """
         code, allowance = pieces.first_piece(greedy.extend)
         while True:
@@ -210,12 +210,12 @@ class BackwardGreedy:
                 self._norms = enlarge(self._norms, 2 * len(self._order) + 1)
 
     def matrix(self) -> Any:
-        """Return the rows met so far, in the scan's own numbering."""
+        """Return the rows of influence read so far as a matrix, in own numbers."""
         start, columns, values, _ = self.rows()
         return sparse.csr_array((values, columns, start.astype(np.int32)), (self.size, self.size))
 
     def rows(self) -> tuple[Ints, Array, Floats, Floats]:
-        """Return the rows met so far in the scan's own numbering: where each begins, columns, values, and caps."""
+        """Return the rows of influence read so far, in own numbers: where each begins, columns, values, and caps."""
         known = np.flatnonzero(self.has_row[: self.size])
         sizes = np.zeros(self.size, dtype=np.int64)
         sizes[known] = self._end[known] - self._begin[known]
@@ -223,13 +223,13 @@ class BackwardGreedy:
         return start.astype(np.int64), self._columns[entry], self._values[entry], self._caps[: self.size]
 
     def weights(self) -> Floats:
-        """Return the objective's weights in the scan's own numbering."""
+        """Return the weights of the objective, by own number."""
         d = np.zeros(self.size)
         d[: len(self._objective.weights)] = self._objective.weights
         return d
 
     def local(self, positions: Ints) -> Ints:
-        """Own numbers of positions that have been met."""
+        """Return the own numbers of variables that have one."""
         return self._number[positions].astype(np.int64)
 
     def _meet(self, positions: Ints) -> None:
@@ -252,7 +252,7 @@ class BackwardGreedy:
         self.size = size
 
     def _fetch(self) -> None:
-        """Ask for the rows of all variables met so far: the scan will soon come to most of them."""
+        """Read the rows of all variables that have a number: the scan will soon need most of them."""
         positions = self.ids[: self.size][~self.has_row[: self.size]]
         if self._links is not None:
             positions = self._look_around(positions, *self._links)
@@ -273,7 +273,7 @@ class BackwardGreedy:
         self._entries = total
 
     def _look_around(self, positions: Ints, start: Array, neighbor: Array) -> Ints:
-        """Some variables, and others around them that were not met: as many as are known already, or a few."""
+        """Add to some variables others around them that have no number: as many as have a row, or 64."""
         most = max(_AHEAD, int(self.has_row[: self.size].sum()))
         if len(positions) >= most:
             return positions
@@ -289,14 +289,14 @@ def enlarge(array: Array, room: int) -> Array:
     return larger
 
 
-# Paths whose products differ by less than this tell nothing apart: rounding alone can do it.
+# Relative difference of products of influences that rounding alone can make; smaller ones count as ties.
 _TIED_SHARE = 1e-9
-# Larger regions are not made.
+# Variables of the largest region that is made.
 MAX_BALL_VARIABLES = 20_000
 
 
 class Ball(NamedTuple):
-    """Some variables, and which of them are neighbours."""
+    """The variables around targets, and the neighbours among them."""
 
     positions: Ints  # increasing
     outwards: Ints  # their numbers, the strongest first
@@ -306,7 +306,7 @@ class Ball(NamedTuple):
 
 
 class Reach(BackwardGreedy):
-    """The variables around targets, by the largest product of influences along a path to a target.
+    """The variables around targets, sorted by the largest product of influences along a path to a target.
 
     This is the largest single term of the pulled-back weight of a variable. The set of the k strongest grows with k,
     the targets themselves come first, and nothing here grows with the model.
@@ -317,7 +317,7 @@ class Reach(BackwardGreedy):
         self._strength = np.zeros(64)
 
     def grow(self, size: int, strength: float = math.inf, most: int = MAX_BALL_VARIABLES) -> int:
-        """Extend the ball to `size` variables, all of at least `strength`, and those as strong as the last one.
+        """Extend the ball to `size` variables, to all of at least `strength`, and to ties with the last one.
 
         Returns the number of variables: fewer than `size` if no others have an influence, and never more than `most`.
         """
@@ -333,7 +333,7 @@ class Reach(BackwardGreedy):
         return float(self._strength[size - 1])
 
     def ball(self, size: int) -> Ball:
-        """Return the first `size` variables."""
+        """Return the ball of the first `size` variables."""
         numbers = self._order[:size]
         rank = np.full(self.size, -1, dtype=np.int64)
         by_position = np.argsort(self.ids[numbers], kind="stable")
@@ -352,7 +352,7 @@ class Reach(BackwardGreedy):
 
     def _take(self, size: int, strength: float, most: int) -> None:
         while True:
-            # It only goes through rows that are there.
+            # The search only reads rows that are there.
             code = code_for(greedy.reach, 16 * (self._entries + self.size))
             status = code(
                 size, strength, most, self._begin, self._end, self._columns, self._values, self.has_row, self.ids,

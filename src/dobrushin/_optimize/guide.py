@@ -1,7 +1,7 @@
-"""A scan with its certificate; and choosing scans where the influence is too strong for its variation to mean anything.
+"""A scan with its certificate; and guides, which choose scans where the variation is vacuous.
 
-Where the spectral radius is 1 or more, the variation grows with the length of the scan and misleads. The same matrix,
-scaled to a radius below 1, still says where a scan should spend its steps. It certifies nothing.
+If the spectral radius of the influence is 1 or more, the variation grows with the length of the scan. The same matrix,
+scaled to a radius below 1, still shows which variables a scan should update most. It certifies nothing.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 from dobrushin.typing import Guide
 
-# The spectral radius to scale to; benchmarks/guides.py compares it with others.
+# Spectral radius that an influence is scaled to; benchmarks/guides.py compares it with others.
 RADIUS = 0.95
-# Variables up to which the exact radius is computed, and largest number of variables around targets of larger models.
+# Variables up to which the exact radius is computed; of larger models, variables around targets that are looked at.
 _EXACT_RADIUS_VARIABLES, _MAX_VARIABLES_AROUND, _POWER_ROUNDS = 5000, 20_000, 60
 
 
@@ -53,7 +53,7 @@ class ScanResult:
         return self.scan._repr_html_() + self.variation._repr_html_()
 
     def _lift(self, part: Numbering | None) -> ScanResult:
-        """Renumber the positions for the model that `part` is a part of; None leaves them as they are."""
+        """Renumber a result for a part of a model for the whole model; None: it is one for the whole model."""
         return ScanResult(self.scan._lift(part), self.variation._lift(part))
 
     def write_proof(self, path: str | os.PathLike[str]) -> None:
@@ -71,9 +71,9 @@ def whole(value: Influence | Model) -> Influence:
 
 
 def guide_of(known: Influence, bound: Variation, guide: Any) -> Influence | None:
-    """Return the influence to choose again with, where the bound says little; None where it need not be.
+    """Return a scaled influence to choose a scan with, or None if the influence itself will do.
 
-    A bound below half of the trivial one by the caps alone is informative: no guide is needed.
+    It will do if the bound is below half of the bound that the caps alone give, or if the spectral radius is below 1.
     """
     if guide is None:
         return None
@@ -89,20 +89,20 @@ def guide_of(known: Influence, bound: Variation, guide: Any) -> Influence | None
 
 
 def guiding_rows(known: KnownInfluence, targets: Ints) -> RowSource:
-    """Rows of a model to choose scans with: the best bounds, scaled where they are too strong around the targets."""
+    """Return the rows of a model to choose scans with: the bounds, scaled if they are too strong around the targets."""
     radius = radius_around(known, influence_around(known, targets))
     return _Scaled(known, RADIUS / radius) if radius >= 1.0 else known
 
 
 class InfluenceAround(NamedTuple):
-    """Some variables, and their influence on each other; that of others is on the diagonal, as if they were alike."""
+    """Some variables and their mutual influence; influence from outside is put on the diagonal."""
 
     positions: Ints  # increasing
     matrix: Any
 
 
 def influence_around(known: KnownInfluence, targets: Ints) -> InfluenceAround:
-    """All of a small model; of a large one, whose whole influence may take long, what is around some targets."""
+    """Return the influence of a small model; of a large one, that among the variables around some targets."""
     n = known.n_variables
     if n <= _EXACT_RADIUS_VARIABLES:
         return InfluenceAround(np.arange(n), known.whole.matrix)
@@ -129,7 +129,7 @@ def radius_around(known: KnownInfluence, around: InfluenceAround) -> float:
 
 
 def _rough_radius(matrix: Any) -> float:
-    """Some steps of power iteration on I + C: good enough to choose with, where the exact radius takes long."""
+    """Estimate a spectral radius by 60 steps of power iteration on I + C, where the exact radius would take long."""
     x = np.full(matrix.shape[0], 1.0 / np.sqrt(matrix.shape[0]))
     growth = 1.0
     for _ in range(_POWER_ROUNDS):
@@ -141,7 +141,7 @@ def _rough_radius(matrix: Any) -> float:
 
 
 class _Scaled:
-    """Influence rows times a factor, to choose with: they bound nothing."""
+    """Influence rows times a factor, to choose scans with; they are no bounds."""
 
     _error = 0.0
 

@@ -23,7 +23,7 @@ from dobrushin._variation import Objective, evaluate, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
 from dobrushin.typing import Criterion, Guide, Targets, Weights
 
-# Without max_steps the search ends here, or earlier when doubling the length no longer helps.
+# Steps at which a search without `max_steps` ends, if doubling the length has not stopped helping before.
 MAX_SEARCH_STEPS = 10**8
 FIRST_LOOK = 1000
 
@@ -46,8 +46,8 @@ def shortest_scan(
     Parameters
     ----------
     model : Model or Influence
-        Of a model only the rows near the targets are ever computed, so that the time depends on the length of
-        the scan and not on the size of the model.
+        For a model, only the rows of influence near the targets are computed, so that the time depends on the length
+        of the scan and not on the size of the model.
     targets, weights
         As for `variation`.
     tolerance : float
@@ -60,9 +60,9 @@ def shortest_scan(
     max_steps : int, optional
         Give up at this length. Without it, give up when doubling the length no longer helps.
     guide : {"auto", None}
-        What the scan that a `ToleranceError` carries is chosen with. "auto": where the spectral radius of the influence
-        is 1 or more, the influence scaled to a radius below 1, until *its* variation is at most the tolerance. That
-        certifies nothing, but such scans do well in simulation; see `coalescence`.
+        How to choose the scan that a `ToleranceError` carries. "auto": if the spectral radius of the influence is 1 or
+        more, scale the influence to a radius below 1, and extend the scan until its variation by the scaled influence
+        is at most the tolerance. This certifies nothing, but such scans do well in simulation; see `coalescence`.
     progress : bool, optional
         Show progress. None: only in a terminal or notebook; True: always; False: never.
 
@@ -73,7 +73,7 @@ def shortest_scan(
     Raises
     ------
     ToleranceError
-        When no such scan was found; it carries the best one.
+        If no such scan was found; the error carries the best one.
 
     Notes
     -----
@@ -142,7 +142,7 @@ class _ShortestSearch:
         return ScanResult(scan, evaluate(self.source, scan, self.objective, error=self.source._error))
 
     def measure(self, result: ScanResult) -> float:
-        """Return the number that must be within the tolerance."""
+        """Return the bound that must be within the tolerance."""
         bound = result.variation
         return bound.value if self.criterion == "sum" else float((self.objective.weights * bound.target_bounds).max())
 
@@ -152,7 +152,7 @@ class _ShortestSearch:
         return ToleranceError(self.tolerance, self.measure(best), why, result=best)
 
     def reach_sum(self) -> ScanResult | None:
-        """Grow the scan until its certificate holds: the norm of the greedy search is almost that certificate."""
+        """Extend the scan until its certificate is within the tolerance; the norm of the search almost equals it."""
         greedy, goal, look = self.greedy, self.tolerance, FIRST_LOOK
         while True:
             if greedy.extend(goal, min(self.limit, look)):
@@ -168,7 +168,7 @@ class _ShortestSearch:
                 look *= 2
 
     def reach_max(self) -> ScanResult | None:
-        """Grow by a quarter at a time until every bound holds, then bisect; shorter scans are ends of longer ones."""
+        """Extend the scan by a quarter at a time until every bound is within the tolerance, then bisect the length."""
         greedy, short, long = self.greedy, 0, min(self.limit, len(self.objective.positions))
         while True:
             greedy.extend(0.0, long)
@@ -190,7 +190,7 @@ class _ShortestSearch:
         return result
 
     def shorten(self, result: ScanResult, polish: int) -> ScanResult:
-        """A polished scan is better than it need be, so that its first steps can go; again until nothing goes."""
+        """Polish the scan and drop the first steps that are no longer needed, until no step can be dropped."""
         greedy = self.greedy
         matrix, weights = greedy.matrix(), greedy.weights()
         improve = polisher(matrix, weights, greedy.has_row[: greedy.size], polish)
@@ -219,7 +219,7 @@ def stagnates(norms: Floats) -> bool:
 
 
 def _shortest_nearby(model: Model, targets: Any, weights: Any, **options: Any) -> ScanResult:
-    """Search on growing parts around the targets until the scan stays away from the border; lift the result."""
+    """Search on growing parts of the model around the targets, until the scan stays inside the part."""
     named = list(weights) if isinstance(weights, Mapping) else targets
     if named is None:
         raise ArgumentError("targets", "labels, or a dict of weights", weights)
