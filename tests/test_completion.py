@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import dobrushin as db
 from dobrushin._estimate.method import METHODS
 from dobrushin._influence.rows import METHODS as INFLUENCES
-from dobrushin._shared import progress
+from dobrushin._shared import call
 from dobrushin.cli import completion
 from dobrushin.cli.app import app
 from dobrushin.experiments.catalog import EXPERIMENTS
@@ -151,6 +151,6 @@ def test_nothing_is_written_over_the_line_that_is_typed(tmp_path, monkeypatch):
     path = tmp_path / "wet.bif"
     path.write_text(NETWORK)
     seen = []
-    monkeypatch.setattr(progress, "_place", lambda wanted: seen.append(wanted))
+    monkeypatch.setattr(call, "display_for", lambda wanted: seen.append(wanted))
     assert offer(completion.complete_target, {"model": path}, "ra") == ["rain"]
     assert seen == [False]

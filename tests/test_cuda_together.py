@@ -186,14 +186,13 @@ def interrupted(function, moment):
 def count_launches(monkeypatch):
     """How often each function is launched, for one run and for many."""
     seen = {"one": 0, "many": 0}
-    for kind, name in (("one", "compiled"), ("many", "compiled_for_many")):
-        make = getattr(device.Function, name)
+    make = device.Function.compiled
 
-        def counting(self, make=make, kind=kind):
-            seen[kind] += 1
-            return make(self)
+    def counting(self, for_many=False):
+        seen["many" if for_many else "one"] += 1
+        return make(self, for_many)
 
-        monkeypatch.setattr(device.Function, name, counting)
+    monkeypatch.setattr(device.Function, "compiled", counting)
     return seen
 
 
@@ -308,7 +307,7 @@ def test_what_a_gpu_says_is_said_of_each_query(monkeypatch):
     def broken(*_):
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr(device.Function, "_get", broken)
+    monkeypatch.setattr(device.Function, "compiled", broken)
     found = db.estimate_many(GRID, queries(3), **HOW, run=db.RunOptions(backend="cuda"))
     assert sorted(found.errors) == [0, 1, 2]
     assert all("no compiler" in str(error) for error in found.errors.values())

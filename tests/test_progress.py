@@ -58,7 +58,7 @@ def calling(name):
 @pytest.fixture
 def screen(monkeypatch):
     place = Screen()
-    monkeypatch.setattr(progress, "_place", lambda wanted: None if wanted is False else lambda: place)
+    monkeypatch.setattr(call, "display_for", lambda wanted: None if wanted is False else lambda: place)
     monkeypatch.setattr(progress, "_FIRST_PICTURE_SECONDS", 0.0)
     monkeypatch.setattr(progress, "_PICTURE_SECONDS", 0.01)
     return place
@@ -254,18 +254,18 @@ def test_who_looks_decides(monkeypatch):
     stream = Stream()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
-    assert isinstance(progress._place(None)(), progress.Terminal)
-    assert progress._place(False) is None
+    assert isinstance(progress.display_for(None)(), progress.Terminal)
+    assert progress.display_for(False) is None
     monkeypatch.setenv("TERM", "dumb")
-    assert progress._place(None) is None
+    assert progress.display_for(None) is None
     stream.tty = False
-    assert progress._place(None) is None
-    assert isinstance(progress._place(True)(), progress.Log)
+    assert progress.display_for(None) is None
+    assert isinstance(progress.display_for(True)(), progress.Log)
     monkeypatch.setattr(progress, "is_notebook", lambda: True)
-    assert isinstance(progress._place(None)(), progress.Notebook)
+    assert isinstance(progress.display_for(None)(), progress.Notebook)
     monkeypatch.setattr(sys, "stderr", None)
     monkeypatch.setattr(progress, "is_notebook", lambda: False)
-    assert progress._place(True) is None
+    assert progress.display_for(True) is None
 
 
 def test_a_process_that_was_forked_shows_nothing():

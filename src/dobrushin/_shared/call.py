@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from dobrushin._shared.clock import seconds as working_clock
-from dobrushin._shared.progress import Stage, Watch, begin_watch, is_notebook
+from dobrushin._shared.progress import Stage, Watch, display_for, is_notebook
 from dobrushin.errors import ArgumentError, BudgetError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ _CLOCK_SHARE, _WORK_SHARE = 0.85, 0.5
 _ITEMS_PER_LOOK = 1024
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LESS_WORK = "Ask for fewer targets or a larger tolerance, or for one method by name."
+_OR_MORE = "seconds or more"
 _LESS_MEMORY = "Ask for less at a time, or give the process more memory."
 
 
@@ -141,7 +142,7 @@ def public(
             try:
                 if not what:
                     return guarded(run, *args, **kwargs)
-                with watch(_read_progress(kwargs), what), np.errstate(under="ignore"):
+                with watch(_take_progress(kwargs), what), np.errstate(under="ignore"):
                     return guarded(run, *args, **kwargs)
             except BaseException as error:
                 if isinstance(error, ArgumentError):
@@ -165,8 +166,8 @@ def version_for(function: Callable[..., Any], kind: type) -> Callable[[_Function
     return register
 
 
-def _read_progress(arguments: dict[str, Any]) -> bool | None:
-    """Take the argument `progress` of a call; without it, that of its run options."""
+def _take_progress(arguments: dict[str, Any]) -> bool | None:
+    """Remove the argument `progress` from a call and return it; without it, return that of the run options."""
     progress: bool | None = arguments.pop("progress", None)
     if progress is not None or arguments.get("run") is None:
         return progress
@@ -218,13 +219,14 @@ def guarded(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 
 @contextmanager
 def watch(progress: bool | None, what: str = "") -> Iterator[None]:
-    """Show what is done inside, as `progress` says; inside of another one, the outer one decides."""
+    """Show the progress of a block where `progress` asks for it, unless a block around it has decided that."""
     call = current()
     if call.is_decided:
         with stage(what):
             yield
         return
-    shown = begin_watch(progress)
+    place = display_for(progress)
+    shown = None if place is None else Watch(place)
     is_done = False
     try:
         with entered(shown=shown, is_decided=True), stage(what):
@@ -236,38 +238,36 @@ def watch(progress: bool | None, what: str = "") -> Iterator[None]:
 
 
 def loading() -> AbstractContextManager[None]:
-    """Show that the package is loaded: in a terminal only, as outputs of a notebook stay."""
+    """Show that the package is being loaded: only in a terminal, because the output of a notebook would stay."""
     return watch(False if is_notebook() else None, "loading")
 
 
-def stage(what: str) -> AbstractContextManager[Stage | None]:
-    """Say what is done inside."""
-    return _shown(Stage(what, None, ""))
-
-
 @contextmanager
-def bar(
-    total: int, what: str, unit: str = "updates", deadline: Deadline | None = None
+def stage(
+    what: str, total: int | None = None, unit: str = "updates", deadline: Deadline | None = None
 ) -> Iterator[Callable[[int], None] | None]:
-    """A function to be told how many of all are done, or None where there is nobody to see it.
+    """Show a stage of the call while the block runs: with a bar where its `total` is known.
 
-    A `deadline` may end the work before all are done.
+    Yields a function that takes the number of units that are done, or None where nothing is shown. A `deadline` may end
+    the stage before all are done.
     """
-    with _shown(Stage(what, total, unit, deadline)) as entered:
-        yield None if entered is None else entered.report
-
-
-@contextmanager
-def _shown(stage: Stage) -> Iterator[Stage | None]:
     shown = current().shown
-    if shown is None or not stage.what:
+    if shown is None or not what:
         yield None
         return
+    stage = Stage(what, total, unit, deadline)
     shown.enter(stage)
     try:
-        yield stage
+        yield stage.report
     finally:
         shown.leave(stage)
+
+
+def bar(
+    total: int, what: str, unit: str = "updates", deadline: Deadline | None = None
+) -> AbstractContextManager[Callable[[int], None] | None]:
+    """Show a stage whose end is known; see `stage`."""
+    return stage(what, total, unit, deadline)
 
 
 # -- how long it may take ----------------------------------------------------------------------
@@ -334,39 +334,36 @@ class Deadline:
         return self.spent > self.limit
 
     def check(self, stage: str = "") -> None:
-        """`LateError` when it is over; `stage` says in the error where the time ran out."""
+        """Raise `LateError` if the limit is over; the error says at which stage."""
         if self.is_over:
-            raise self._late(stage, self.spent, self.limit)
+            raise self.error(self._at(stage))
 
     def charge(self, seconds: float, stage: str = "") -> None:
-        """Take seconds of expected work from the rest; `LateError` where fewer are left."""
+        """Charge seconds of expected work; raise `LateError` where fewer are left."""
         self.check(stage)
         if self.expected + seconds > self.work:
-            raise self._late(stage, self.expected + seconds, self.work)
-        self._spend(seconds)
+            raise LateError(self._at(stage), self.expected + seconds, self.work, _OR_MORE, self._remedy)
+        limit: Deadline | None = self
+        while limit is not None:
+            limit.expected += seconds
+            limit = limit._outer
 
     def error(self, what: str) -> LateError:
         """Return the error for work that would need more time than is left."""
-        return LateError(what, self.spent, self.limit, "seconds or more", self._remedy)
+        return LateError(what, self.spent, self.limit, _OR_MORE, self._remedy)
+
+    def _at(self, stage: str) -> str:
+        return f"{self.what} ({stage})" if stage else self.what
 
     def part(self, share: float, what: str = "A stage of planning") -> Deadline:
-        """A limit for the next stage, which may take this share of the expected work that is left.
+        """Return a limit for the next stage: this share of the expected work that is left.
 
-        By the clock it may take somewhat more: on a busy machine, too, it is the work that decides.
+        The share of the time by the clock is larger, so that the work decides also on a busy machine.
         """
         limits = {"limit": self.left * math.sqrt(share), "work": self.work_left * share}
         part = Deadline(**limits, what=what, remedy=self._remedy, clock=self._clock)
         part._outer = self
         return part
-
-    def _spend(self, seconds: float) -> None:
-        self.expected += seconds
-        if self._outer is not None:
-            self._outer._spend(seconds)
-
-    def _late(self, stage: str, seconds: float, limit: float) -> LateError:
-        what = f"{self.what} ({stage})" if stage else self.what
-        return LateError(what, seconds, limit, "seconds or more", self._remedy)
 
     def __enter__(self) -> Deadline:
         self._tokens.append(enter(current()._replace(deadline=self)))
@@ -387,7 +384,7 @@ def current_deadline() -> Deadline:
 
 
 def checked(items: Iterable[_Item], stage: str) -> Iterator[_Item]:
-    """The items one by one, with a look at the limit now and then."""
+    """Yield the items, and raise `LateError` when the limit of the call is over."""
     for k, item in enumerate(items):
         if k % _ITEMS_PER_LOOK == 0:
             current_deadline().check(stage)

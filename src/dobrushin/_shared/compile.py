@@ -138,16 +138,12 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     return numba_types.void(array, numba_types.int64), generate
 
 
-def _fetch_nothing(array: Any, index: Any) -> None:
-    """What `prefetch` is for the interpreter."""
-    del array, index
-
-
-setattr(prefetch, "py_func", _fetch_nothing)  # noqa: B010  where the interpreter looks for it
+# The interpreter takes this function in the place of `prefetch`.
+setattr(prefetch, "py_func", lambda *_: None)  # noqa: B010
 
 
 def _interruptible(dispatcher: Any) -> Any:
-    """Let Ctrl-C wait until code is compiled: raised inside LLVM's callbacks it is lost, and something else breaks."""
+    """Make Ctrl-C wait until code is compiled: `KeyboardInterrupt` is lost inside the callbacks of LLVM."""
     compile_now = dispatcher.compile
 
     @functools.wraps(compile_now)
@@ -163,7 +159,7 @@ def _interruptible(dispatcher: Any) -> Any:
 
 @functools.cache
 def _temporary_folder() -> str | None:
-    """A folder that only this user can read, for as long as this process lives; None if there can be none."""
+    """Return a folder that only this user can read, until this process ends; None if none can be made."""
     folder: str | None = None
     with contextlib.suppress(OSError):
         folder = tempfile.mkdtemp(prefix="dobrushin-kernels-")
@@ -220,29 +216,23 @@ def _plain(kernel: Any) -> Callable[..., Any]:
         if hasattr(value, "py_func"):
             names[name] = _plain(value)
         elif value is math or value is np:
-            names[name] = _AsCompiled(value)
+            names[name] = _as_compiled(value)
     return types.FunctionType(function.__code__, {**names, "__builtins__": __builtins__}, function.__name__)
 
 
 _FUNCTIONS = ("exp", "expm1", "log", "log1p", "ldexp")
 
 
-class _AsCompiled:
-    """`math` or `numpy`, where functions of one number give what compiled code gives.
+@functools.cache
+def _as_compiled(module: types.ModuleType) -> types.SimpleNamespace:
+    """Return the names of `math` or `numpy`, with functions of one number that give what compiled code gives.
 
-    That is the system's mathematical library, as in `math`; and infinity or NaN where `math` raises an error.
+    That is what `math` gives, which calls the system's mathematical library, but infinity or NaN in place of an error.
     """
-
-    def __init__(self, module: types.ModuleType) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> Any:
-        value = _like_compiled(name) if name in _FUNCTIONS else getattr(self._module, name)
-        setattr(self, name, value)
-        return value
+    return types.SimpleNamespace(**vars(module) | {name: _without_errors(name) for name in _FUNCTIONS})
 
 
-def _like_compiled(name: str) -> Callable[..., Any]:
+def _without_errors(name: str) -> Callable[..., Any]:
     function, other = getattr(math, name), getattr(np, name)
 
     def call(*arguments: Any) -> Any:

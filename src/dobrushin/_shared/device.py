@@ -82,15 +82,9 @@ class Function(NamedTuple):
     name: str
     options: tuple[str, ...]
 
-    def compiled(self) -> Any:
-        """Return the code for one set of arguments. CuPy keeps compiled code on disk."""
-        return self._get(self.name, self.options)
-
-    def compiled_for_many(self) -> Any:
-        """Return the code that takes many sets of arguments: see generator.cuh."""
-        return self._get(f"{self.name}_many", (*self.options, "-DMANY"))
-
-    def _get(self, name: str, options: tuple[str, ...]) -> Any:
+    def compiled(self, for_many: bool = False) -> Any:
+        """Return the code for one set of arguments, or for many (see generator.cuh). CuPy keeps it on disk."""
+        name, options = (f"{self.name}_many", (*self.options, "-DMANY")) if for_many else (self.name, self.options)
         cp = cupy()
         with _LOCK:
             return _module(cp, cp.cuda.runtime.getDevice(), self.package, self.sources, options).get_function(name)
@@ -133,18 +127,20 @@ def one_launch() -> Iterator[None]:
         yield
     for (function, block), launches in waiting.items():
         for some in _alike(launches, block):
-            slots = np.array([[_slot(argument) for argument in one.arguments] for one in some], dtype=np.uint64)
-            function.compiled_for_many()(_grid(some, block), (block, 1, 1), (cupy().asarray(slots),))
+            # Each argument takes 64 bits: an address, or a whole number.
+            values = ((x.data.ptr if hasattr(x, "get") else x for x in one.arguments) for one in some)
+            slots = np.array([[int(x) % 2**64 for x in row] for row in values], dtype=np.uint64)
+            function.compiled(for_many=True)(_grid(some, block), (block, 1, 1), (cupy().asarray(slots),))
 
 
 def _grid(launches: list[_Launch], block: int) -> tuple[int, int, int]:
-    """Blocks for the largest of some launches, for each of them."""
+    """Return the grid of some launches that are made as one: the blocks of the largest, for each of them."""
     threads, rows = (max(column) for column in zip(*((one.threads, one.rows) for one in launches), strict=True))
     return -(-threads // block), rows, len(launches)
 
 
 def _alike(launches: list[_Launch], block: int) -> Iterator[list[_Launch]]:
-    """All launches at once; those of one order of size, where small ones beside large ones would be mostly empty."""
+    """Yield all launches together, or those of similar size where small ones beside large ones would waste blocks."""
     groups: dict[Any, list[_Launch]] = {0: launches}
     if math.prod(_grid(launches, block)) > _MAX_BLOCKS:
         groups = {}
@@ -153,11 +149,6 @@ def _alike(launches: list[_Launch], block: int) -> Iterator[list[_Launch]]:
     for group in groups.values():
         for lo in range(0, len(group), _MAX_SETS):
             yield group[lo : lo + _MAX_SETS]
-
-
-def _slot(argument: Any) -> int:
-    """An argument as 64 bits: an address, or a whole number."""
-    return int(argument.data.ptr if hasattr(argument, "get") else argument) % 2**64
 
 
 def free_memory() -> int:

@@ -6,8 +6,8 @@ import contextlib
 import importlib
 import logging
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import IO, Any
 
 VERSION = "1.0.0rc1"
 
@@ -37,11 +37,18 @@ def replace_file(name: str, data: bytes) -> None:
     if os.path.exists(name) and not os.path.isfile(name):  # also a directory, and Python's error for it
         with open(name, "wb") as file:
             file.write(data)
-        return
+    else:
+        with replacing(name) as file:
+            file.write(data)
+
+
+@contextlib.contextmanager
+def replacing(name: str) -> Iterator[IO[bytes]]:
+    """Yield a new file that replaces the one of this name at the end; after an `OSError` the old one is left."""
     temporary = f"{name}.{os.urandom(4).hex()}.part"
     try:
         with open(temporary, "xb") as file:
-            file.write(data)
+            yield file
         os.replace(temporary, name)
     except OSError:
         with contextlib.suppress(OSError):

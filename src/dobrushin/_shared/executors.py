@@ -95,7 +95,7 @@ class Within:
 
 
 def own_executor() -> Executor | None:
-    """Where to run if no executor is given: None for threads, one per core."""
+    """Return the executor of a call that is given none: None stands for threads, one per core."""
     whole = current().within
     return None if whole is None else Inline(whole)
 
@@ -118,7 +118,7 @@ class Inline(Executor):
 
 
 def own_threads(count: int) -> Executor:
-    """Threads for one call, or this thread alone where memory is short: one that cannot begin is waited for forever."""
+    """Return threads for one call, or this thread alone where memory is short: a thread without memory never begins."""
     return ThreadPoolExecutor(count) if has_room_for_threads(count) else Inline(Within(cores()))
 
 
@@ -162,7 +162,7 @@ def shares_memory(executor: Executor | None) -> bool:
 
 
 class _File(NamedTuple):
-    """Where a shared value can be read."""
+    """A file that holds a shared value."""
 
     path: str
 
@@ -179,7 +179,12 @@ def share(value: Any, executor: Executor | None) -> Iterator[Any]:
                 raise _refusal(error) from None
         yield future
         return
-    data = to_bytes(value) if isinstance(executor, ProcessPoolExecutor) else b""
+    data = b""
+    if isinstance(executor, ProcessPoolExecutor):
+        try:
+            data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise _unsendable(error) from None
     if len(data) <= _LARGE_BYTES:
         yield value
         return
@@ -198,14 +203,6 @@ def share(value: Any, executor: Executor | None) -> Iterator[Any]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def to_bytes(value: Any) -> bytes:
-    """Return the bytes of a value that is sent to a process; `ArgumentError` where it cannot be sent."""
-    try:
-        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise _unsendable(error) from None
-
-
 def receive(value: Any) -> Any:
     """Return the shared value, in a worker."""
     global _read
@@ -220,7 +217,7 @@ def receive(value: Any) -> Any:
 
 
 class Finished(Protocol):
-    """Where results go by number; a dict will do."""
+    """Takes results by number, like a dict."""
 
     def __setitem__(self, number: int, result: Any, /) -> None: ...
 
@@ -282,7 +279,7 @@ def _rounds(
     numbers: Iterable[int],
     pending: dict[Future[Any], int],
 ) -> Iterator[None]:
-    """Keep the executor busy; after each step, when some pieces have ended or a moment has passed."""
+    """Keep the executor busy; yield whenever a piece has ended or 0.2 s have passed."""
     waiting = iter(numbers)
     following = next(waiting, None)
     most = max(AT_ONCE, 2 * workers_of(executor))
@@ -326,7 +323,7 @@ def _result(future: Future[Any]) -> Any:
 def _leave(
     pending: dict[Future[Any], int], finished: Finished, stop: Callable[[], None], patience: float, presses: Presses
 ) -> None:
-    """Take back what has not begun, and wait for the rest; not for long, as it may never say what became of it."""
+    """Cancel the pieces that have not begun, and wait for the others at most `patience` seconds."""
     stop()
     for future in pending:
         future.cancel()

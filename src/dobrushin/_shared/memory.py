@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def memory_limit(value: Any, argument: str = "memory_limit") -> float:
 
 
 def bytes_text(number: float) -> str:
-    """A number of bytes for people."""
+    """Write a number of bytes with three digits and a unit."""
     if not number < 2.0**80:
         return f"{number:.3g} bytes"
     power = max(0, min(4, int(math.log2(max(number, 1.0)) // 10)))
@@ -58,15 +59,13 @@ def _machine() -> Iterator[float]:
     available = _entries(Path("/proc/meminfo")).get("MemAvailable:")
     if available is not None:
         yield 1024.0 * available
-        return
-    try:
-        yield float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / 2
-    except (AttributeError, OSError, ValueError):
-        return
+    else:
+        with suppress(AttributeError, OSError, ValueError):
+            yield float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / 2
 
 
 def _entries(file: Path) -> dict[str, float]:
-    """Return the numbers of a file of the system by their names; none if it cannot be read."""
+    """Return the numbers in a file of the system by their names; none if the file cannot be read."""
     try:
         lines = [line.split() for line in file.read_text().splitlines()]
         return {line[0]: float(line[1]) for line in lines if len(line) > 1}
@@ -85,15 +84,12 @@ def _groups(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/sel
         if controllers not in ("", "memory") and "memory" not in controllers.split(","):
             continue
         top = root if controllers == "" else root / "memory"
-        limit_name, used_name = ("memory.max", "memory.current") if controllers == "" else (
-            "memory.limit_in_bytes", "memory.usage_in_bytes",
-        )  # fmt: skip
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
         folder = top / place.lstrip("/")
         for group in (folder, *folder.parents):
             if group == top or top in group.parents:
                 try:
-                    limit = float((group / limit_name).read_text())
-                    used = float((group / used_name).read_text())
+                    limit, used = (float((group / name).read_text()) for name in names)
                 except (OSError, ValueError):  # there is no limit here, or it reads "max"
                     continue
                 # Files in memory are given up when memory is needed.
@@ -102,15 +98,13 @@ def _groups(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/sel
 
 
 def _process() -> Iterator[float]:
-    try:
+    with suppress(ImportError, OSError, ValueError, IndexError):
         import resource
 
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         if limit != resource.RLIM_INFINITY:
             pages = float(Path("/proc/self/statm").read_text().split()[0])
             yield float(limit) - pages * resource.getpagesize()
-    except (ImportError, OSError, ValueError, IndexError):
-        return
 
 
 def require_memory(what: str, needed: float, remedy: str) -> None:

@@ -53,11 +53,11 @@ class Stage:
 
     @property
     def share(self) -> float | None:
-        """How much is done; None where that is not known."""
+        """Share of the steps that are done; None where their number is not known."""
         return None if not self.total else min(1.0, self.done / self.total)
 
     def text(self) -> str:
-        """In words: "sampling 34 %, 12 s left", or less where a limit in time ends it before."""
+        """Say how far the stage is, as in "sampling 34 %, 12 s left", or until its time limit."""
         now = time.monotonic()
         if self.share is None:
             return f"{self.what}, {_duration(now - self._begin)}"
@@ -96,14 +96,14 @@ class Display(ABC):
 
     @abstractmethod
     def draw(self, stage: str, text: str, share: float | None) -> None:
-        """Show what is being done."""
+        """Show the stage: its name, the text about it, and how much of it is done."""
 
     def rest(self) -> None:  # noqa: B027  what was drawn may stay
-        """Let others write: nothing is being done just now."""
+        """Make room for other output, while no stage is under way."""
 
     @abstractmethod
     def end(self, name: str, text: str, is_done: bool) -> None:
-        """Show that the call of this name is over, and whether it has done what it was asked for; no text if brief."""
+        """Show that the call of this name has ended, and whether it is done; brief calls have no text."""
 
 
 class Terminal(Display):
@@ -118,18 +118,13 @@ class Terminal(Display):
         if share is not None:
             full = round(_WIDTH * share)
             text = f"{self._full * full}{self._empty * (_WIDTH - full)} {text}"
-        self._write(f"\r\x1b[2K{text[: shutil.get_terminal_size().columns - 1]}")
+        _write(self._stream, f"\r\x1b[2K{text[: shutil.get_terminal_size().columns - 1]}")
 
     def rest(self) -> None:
-        self._write("\r\x1b[2K")
+        _write(self._stream, "\r\x1b[2K")
 
     def end(self, name: str, text: str, is_done: bool) -> None:
         self.rest()
-
-    def _write(self, text: str) -> None:
-        with suppress(OSError, ValueError):  # a terminal that was closed
-            self._stream.write(text)
-            self._stream.flush()
 
 
 class Notebook(Display):
@@ -170,20 +165,21 @@ class Log(Display):
             return
         self._pause = 1.0 if stage != self._stage else min(2.0 * self._pause, _LOG_SECONDS)
         self._stage, self._next = stage, now + self._pause
-        self._write(text)
+        _write(self._stream, f"dobrushin: {text}\n")
 
     def end(self, name: str, text: str, is_done: bool) -> None:
         if text:
-            self._write(text)
-
-    def _write(self, text: str) -> None:
-        with suppress(OSError, ValueError):
-            self._stream.write(f"dobrushin: {text}\n")
-            self._stream.flush()
+            _write(self._stream, f"dobrushin: {text}\n")
 
 
-def _place(wanted: bool | None) -> Callable[[], Display] | None:
-    """Where to show progress; None for nowhere."""
+def _write(stream: Any, text: str) -> None:
+    with suppress(OSError, ValueError):  # the stream may have been closed
+        stream.write(text)
+        stream.flush()
+
+
+def display_for(wanted: bool | None) -> Callable[[], Display] | None:
+    """Return what makes the display of progress; None where nothing is shown."""
     if wanted is not None and not wanted:
         return None
     if is_notebook():
@@ -212,10 +208,10 @@ _SHOWN = threading.Lock()
 
 
 class Watch:
-    """One call from outside: its stages, the innermost last, and where they are shown."""
+    """The stages of a call, the innermost last, and the display that shows them."""
 
-    def __init__(self, place: Callable[[], Display]) -> None:
-        self._place = place
+    def __init__(self, make_display: Callable[[], Display]) -> None:
+        self._make_display = make_display
         self._display: Display | None = None
         self._begin = time.monotonic()
         self._stages: list[Stage] = []
@@ -228,35 +224,34 @@ class Watch:
     def _run(self) -> None:
         with _SHOWN:
             while not self._is_over.wait(_PICTURE_SECONDS):
-                self._tick()
+                # Errors of a display must not break the work.
+                with self._lock, suppress(Exception):
+                    if self._stages and time.monotonic() - self._begin >= _FIRST_PICTURE_SECONDS:
+                        self._show()
+
+    def _show(self) -> None:
+        """Show the outermost stage whose end is known, which is what people wait for; else the innermost one."""
+        stage = next((stage for stage in self._stages if stage.total), self._stages[-1])
+        what, text, share = stage.what, stage.text(), stage.share
+        if not stage.done and (since := COMPILATION.current) is not None:
+            what, text, share = "compiling", f"compiling, once for this kind of model, {_duration(since)}", None
+        if self._display is None:
+            self._display = self._make_display()
+        self._context.run(self._display.draw, what, text, share)
 
     def enter(self, stage: Stage) -> None:
-        """Something is begun."""
+        """Begin a stage."""
         self._stages.append(stage)
 
     def leave(self, stage: Stage) -> None:
-        """It is over."""
+        """End a stage."""
         with self._lock, suppress(Exception):
             self._stages.remove(stage)
             if not self._stages and self._display is not None:
                 self._context.run(self._display.rest)
 
-    def _tick(self) -> None:
-        """Show where the call is, if it has taken a moment already."""
-        with self._lock, suppress(Exception):  # what is shown must not break what is done
-            if not self._stages or time.monotonic() - self._begin < _FIRST_PICTURE_SECONDS:
-                return
-            # The end of the outermost is what people wait for; else what is done just now.
-            stage = next((stage for stage in self._stages if stage.total), self._stages[-1])
-            what, text, share = stage.what, stage.text(), stage.share
-            if not stage.done and (since := COMPILATION.current) is not None:
-                what, text, share = "compiling", f"compiling, once for this kind of model, {_duration(since)}", None
-            if self._display is None:
-                self._display = self._place()
-            self._context.run(self._display.draw, what, text, share)
-
     def end(self, name: str, is_done: bool) -> None:
-        """Show that the call of this name has ended, and nothing more."""
+        """Show that the call of this name has ended, and stop showing it."""
         self._is_over.set()
         with self._lock, suppress(Exception):
             if self._display is not None:
@@ -264,9 +259,3 @@ class Watch:
                 passed = time.monotonic() - self._begin
                 text = f"{name}, {words} {_duration(passed)}" if passed > _BRIEF or not is_done else ""
                 self._context.run(self._display.end, name, text, is_done)
-
-
-def begin_watch(progress: bool | None) -> Watch | None:
-    """Show a call from now on; None where nothing is shown."""
-    place = _place(progress)
-    return None if place is None else Watch(place)

@@ -25,7 +25,7 @@ from scipy import sparse
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import warn
 from dobrushin._shared.clock import noted_interrupts
-from dobrushin._shared.environment import log
+from dobrushin._shared.environment import log, replacing
 from dobrushin.errors import ArgumentError, CheckpointWarning
 
 fcntl: Any
@@ -71,7 +71,7 @@ def read_checkpoint(path: Any) -> Path | None:
 
 
 def numbered_file(path: Path, number: int) -> Path:
-    """Return the file of one part of a call that runs several, one after the other."""
+    """Return the file for run `number` of a call that makes several runs, one after the other."""
     return path if number == 0 else path.with_name(f"{path.name}.{number}")
 
 
@@ -80,7 +80,7 @@ def stored_seed(path: Path) -> np.random.SeedSequence | None:
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as packed:
             _require_sizes(packed)
-            entropy, spawn_key, pool_size = json.loads(_read_text(packed, "seed"))
+            entropy, spawn_key, pool_size = json.loads(str(_read_array(packed, "seed")))
             if not pool_size <= _LARGEST_POOL:
                 return None
             return np.random.SeedSequence(entropy, spawn_key=spawn_key, pool_size=pool_size)
@@ -101,7 +101,7 @@ def _require_sizes(packed: zipfile.ZipFile) -> None:
 
 
 def _read_array(packed: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    """An array whose header says how many bytes there are."""
+    """Read an array; fail where its header does not fit the number of bytes."""
     info = packed.getinfo(f"{name}{_ENDING}")
     with packed.open(info) as member:
         if npy.read_magic(member) != (1, 0):
@@ -114,10 +114,6 @@ def _read_array(packed: zipfile.ZipFile, name: str) -> NDArray[Any]:
     with packed.open(info) as member:
         array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
         return array
-
-
-def _read_text(packed: zipfile.ZipFile, name: str) -> str:
-    return str(_read_array(packed, name))
 
 
 class StateFile:
@@ -171,7 +167,7 @@ class StateFile:
         try:
             with open(self.path, "rb") as file, zipfile.ZipFile(file) as packed:
                 _require_sizes(packed)
-                about = {name: _read_text(packed, name) for name in self._about}
+                about = {name: str(_read_array(packed, name)) for name in self._about}
                 if about["format"] == self._about["format"]:
                     if about["run"] != self._about["run"]:  # before the rest is read
                         raise self._refused(f"written by the same {self._what} ({self._same})")
@@ -216,27 +212,19 @@ class StateFile:
         arrays = {name: np.asarray(value) for name, value in arrays.items()}
         about = {name: np.array(value) for name, value in self._about.items()}
         whole = np.array(fingerprint(self._about, arrays))
-        temporary = self.path.with_name(f"{self.path.name}.{os.urandom(4).hex()}.part")
-        # Ctrl-C in the middle of a zip file would end in its complaint.
-        with noted_interrupts() as presses:
-            try:
-                with open(temporary, "xb") as file:
-                    np.savez(file, whole=whole, **about, **arrays)  # type: ignore[arg-type]
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(temporary, self.path)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    temporary.unlink()
-                raise
+        # Ctrl-C waits until the zip file is written: in the middle of it, its module would raise an error of its own.
+        with noted_interrupts() as presses, replacing(os.fspath(self.path)) as file:
+            np.savez(file, whole=whole, **about, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
         self._written = time.monotonic()
         presses.look()
 
 
 class _Lock:
-    """The right of one process to write a file: a lock on a file beside it, which ends with the process.
+    """The right of one run to write a file: a lock on a second file beside it, which ends with the process.
 
-    `BlockingIOError` where another process, or another run of this one, has it.
+    `BlockingIOError` where another run, of this or another process, has the right.
     """
 
     def __init__(self, path: Path) -> None:
@@ -289,7 +277,7 @@ Content = tuple[Sequence[Any], Iterable[Any]]
 
 
 def fingerprint(*parts: Any) -> str:
-    """Return a hash of all parts of values: arrays by their bytes, functions by their code and their closures."""
+    """Return a hash of some values with all their parts: bytes of arrays, code and closures of functions."""
     digest = hashlib.blake2b(digest_size=32)
     inside: list[int] = []
 
@@ -316,7 +304,13 @@ def _content(part: Any) -> Content:
         return [repr(part).encode()], ()
     # Results that an object caches are not part of its value.
     kept = {f.name for f in dataclasses.fields(part) if not f.compare} if dataclasses.is_dataclass(part) else ()
-    return (), [{k: v for k, v in vars(part).items() if k not in kept and not _is_computed(type(part), k)}]
+    return (), [
+        {
+            k: v
+            for k, v in vars(part).items()
+            if k not in kept and not isinstance(getattr(type(part), k, None), functools.cached_property)
+        }
+    ]
 
 
 @_content.register
@@ -347,10 +341,6 @@ _content.register(Mapping, lambda part: ((), [x for name in sorted(part, key=rep
 _content.register(Set, lambda part: ((), sorted(part, key=repr)))
 _content.register(types.MethodType, lambda part: ((), [[part.__func__, part.__self__]]))
 _content.register(functools.partial, lambda part: ((), [[part.func, part.args, part.keywords]]))
-
-
-def _is_computed(kind: type, name: str) -> bool:
-    return isinstance(getattr(kind, name, None), functools.cached_property)
 
 
 def _is_filled(cell: Any) -> bool:
