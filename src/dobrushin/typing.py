@@ -138,7 +138,7 @@ PartitionMethod = Literal["auto", "exact", "chain", "weights"]
 InfluenceMethod = Literal["best", "paper", "exact"]
 # The last is that of fields.
 KernelName = Literal["bits", "counts", "table", "dense", "field", "potts", "conditional", "factors", "density"]
-FormatName = Literal["uai", "bif", "xmlbif", "hugin", "bqm", "coo", "maxcut", "npz"]
+FormatName = Literal["uai", "bif", "xmlbif", "hugin", "bqm", "coo", "maxcut", "npz", "deepdive"]
 Guide = Literal["auto"]
 Criterion = Literal["sum", "max"]
 Iterations = Literal["converged"]

@@ -65,7 +65,8 @@ class Variables:
     @property
     def cardinalities(self) -> Ints:
         """Number of states of each variable."""
-        return np.broadcast_to(np.int64(self.sizes), self.n_variables)
+        sizes = self.sizes
+        return sizes if isinstance(sizes, np.ndarray) else np.broadcast_to(np.int64(sizes), self.n_variables)
 
 
 class PartSource(Variables, ABC):

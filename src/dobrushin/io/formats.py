@@ -56,7 +56,7 @@ class Format:
 
 
 def _functions(name: str) -> Functions:
-    from dobrushin.io import bif, energies, networks, npz, uai
+    from dobrushin.io import bif, deepdive, energies, networks, npz, uai
 
     known: dict[str, Functions] = {
         "uai": (uai.read, uai.write),
@@ -67,6 +67,7 @@ def _functions(name: str) -> Functions:
         "coo": (energies.read_coo, energies.write_coo),
         "maxcut": (energies.read_maxcut, energies.write_maxcut),
         "npz": (npz.read, npz.write),
+        "deepdive": (deepdive.read, None),
     }
     return known[name]
 
@@ -86,6 +87,8 @@ FORMATS = {
                   "numbers of the file, in order", "`Ising` with such labels", energies=True, keeps=("labels",)),
     "maxcut": Format((".mc", ".gset", ".rud", ".txt"), partial(_functions, "maxcut"), "max-cut: `n m`, lines `i j w`",
                      "`Ising`", "numbers of the file, from 1", "`Ising` without fields", energies=True),
+    "deepdive": Format((".meta",), partial(_functions, "deepdive"), "DeepDive, numbskull: a graph",
+                       "`FactorGraph`", "numbers of the files, from 0"),
     "npz": Format((".npz",), partial(_functions, "npz"), "our own", "any model", "any", "any model",
                   keeps=("labels", "states")),
 }  # fmt: skip

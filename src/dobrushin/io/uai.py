@@ -23,6 +23,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import prefix_sums
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
+from dobrushin.io import deepdive
 from dobrushin.io.networks import in_a_cycle, normalise, sums_of
 from dobrushin.io.source import LIMIT, Numbers, Path, Source, inverse, load, quote, save
 
@@ -209,19 +210,19 @@ _SLACK = 1e-6
 
 @public()
 def read_evidence(path: Path, *, memory_limit: float | str = LIMIT) -> dict[int, int]:
-    """Observed values, from a UAI evidence file.
+    """Observed values, from a UAI evidence file or a graph of DeepDive.
 
     Parameters
     ----------
     path : str or path
-        The file; one whose name ends in ``.gz`` is unpacked.
+        The file; one whose name ends in ``.gz`` is unpacked. Of a graph of DeepDive, its ``.meta`` file.
     memory_limit : number or str, optional
         Bytes that the file may unpack to.
 
     Returns
     -------
     dict from variable to state
-        What `Model.condition` takes, for a model from a UAI file. Empty if nothing is observed.
+        What `Model.condition` takes, for the model of the UAI file or of the graph. Empty if nothing is observed.
 
     Raises
     ------
@@ -240,6 +241,8 @@ def read_evidence(path: Path, *, memory_limit: float | str = LIMIT) -> dict[int,
     {10: 0, 13: 1}
     """
     source = load(path, memory_limit)
+    if source.path.removesuffix(".gz").endswith(".meta"):
+        return deepdive.read_evidence(source)
     numbers = Numbers(source, source.data)
     values = numbers.whole(len(numbers), "whole numbers, 0 or more")
     # 2 / 0 / 1 5 1 can be two samples or two values: the lines tell which.
