@@ -33,9 +33,9 @@ def test_methods_that_have_no_proposal(said):
     unaries = np.tile([0.1, 0.0, 0.0], (1600, 1))
     torus = db.Potts.grid(40, 40, 3, couplings=frustrated, unaries=unaries, periodic=True)
     db.estimate(torus, [0], tolerance=0.2, seed=1)
-    assert "method dobrushin is out: the spectral radius of the influence is" in said()
-    assert "method local is out: summing a region of " in said()
-    assert "method exact is out: " in said()
+    assert "method dobrushin has no plan: the spectral radius of the influence is" in said()
+    assert "method local has no plan: summing a region of " in said()
+    assert "method exact has no plan: " in said()
     assert "method coalescence: " in said()
 
 

@@ -92,6 +92,13 @@ def test_the_headline_says_what_the_user_asserts():
     assert asserted in headline(other, made[0])
 
 
+def test_certain_plans_and_answers_show_no_confidence():
+    plan, answer = db.plan(GRID, [0], method="local"), db.estimate(GRID, [0], method="local")
+    assert "tolerance 0.01, for certain" in str(plan)
+    assert "%" not in str(plan) + str(answer)
+    assert "99%" in str(db.plan(GRID, [0], method="dobrushin"))
+
+
 def test_a_bias_bound_beyond_the_half_width_is_explained():
     grid = db.Ising.grid(12, 12, couplings=0.43, fields=0.05)
     answer = db.estimate(grid, [60], method="coalescence", tolerance=0.1, seed=1)

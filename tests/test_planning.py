@@ -133,12 +133,12 @@ class TestLimits:
 class TestVeryManyTargets:
     @pytest.fixture(autouse=True)
     def few_are_many(self, monkeypatch):
-        monkeypatch.setattr(query, "_VERY_MANY", 50)
+        monkeypatch.setattr(query, "_MANY_TARGETS", 50)
 
     def test_sweeps_are_certified_and_no_dearer(self, monkeypatch):
         model = db.Ising.grid(10, 10, couplings=0.2)
         sweeps = db.plan(model, "all", tolerance=0.05, method="dobrushin")
-        monkeypatch.setattr(query, "_VERY_MANY", 10**5)
+        monkeypatch.setattr(query, "_MANY_TARGETS", 10**5)
         searched = db.plan(model, "all", tolerance=0.05, method="dobrushin")
         assert len(sweeps.scan) % 100 == 0
         assert sweeps.updates < 1.5 * searched.updates

@@ -1,13 +1,13 @@
-"""Which method answers a query, and how much of the model it looks at. [trusted: `find_relevant`]
+"""Choose the method for a query, and how much of the model to read. [trusted: `find_relevant`]
 
-Whoever is expected to cost least is asked first. The search ends with the first candidate that leaves nothing to chance
-and takes less time than asking the next one. Two things are chosen so: how much of the model is read (a ball around the
-targets, or all of it without what cannot matter to them), and the method.
+"auto" asks the methods in the order of their expected cost. The search ends with the first proposal that is certain and
+takes less time than asking the next method. Methods read either a ball around the targets, or the whole model without
+the variables that are irrelevant to the targets.
 
-A scan that updates only inner variables of a ball has the same certificate, chains and sets in the whole model. If the
-scan reaches the border, the ball was too small. Variables whose sum does not depend on the others, and components
-without targets, cannot matter. The log-density that is left is off by rounding, as that of a model made by evidence is,
-and this is counted in the same place: `Form.error`.
+A scan that updates only inner variables of a ball has the same certificate, chains and bounding sets as in the whole
+model. If the scan reaches the border, the ball is enlarged. Variables are irrelevant if they are barren (their sum does
+not depend on the other variables), or in a component without targets. Summing them out rounds the log-density of the
+other variables; `Form.error` counts this, as it counts the rounding of evidence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import METHODS, QUICK_SECONDS, Choice, Method, Plan, carry_estimate, nothing_known
+from dobrushin._estimate.method import METHODS, QUICK_SECONDS, Choice, Method, carry_estimate, nothing_known
 from dobrushin._estimate.partial import intersect
 from dobrushin._estimate.query import Query, Settings, Workspace, make_query, read_evidence, read_query
 from dobrushin._estimate.targets import variables_of
@@ -36,7 +36,7 @@ from dobrushin._shared.environment import log
 from dobrushin._shared.running import MOST_SECONDS, Running
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError
 
-# Seconds per variable (benchmarks/local.py): to build a ball; to condition a model on evidence, or to find the relevant
+# Seconds per variable (benchmarks/local.py): to build a ball; to condition a model on evidence, or find the relevant
 # variables; to index the neighbours of all variables.
 _BALL_SECONDS, _MODEL_SECONDS, _INDEX_SECONDS = 2e-6, 5e-7, 2.5e-6
 # If conditioning the whole model takes longer than the first number of seconds, quick local sums are tried first; if
@@ -45,10 +45,10 @@ _SECONDS_TO_LOOK_NEARBY, _MAX_SECONDS_TO_READ = 1e-3, 1e-2
 # Largest number of target variables around which balls are read.
 _MAX_CENTRES = 1000
 _MORE_TIME = "A longer 'time_limit' allows longer planning and pilots (a quarter of it; 30 s without a limit). "
-# Share of the time limit for the planning of the last method, where no other one has an answer.
-_FOR_THE_LAST = 0.3
-# Share of the time for the intervals of a method that misses the tolerance, besides that for planning.
-_TO_FINISH = 0.1
+# Share of the time limit for planning the last method, if no other method has an answer.
+_SHARE_OF_LAST = 0.3
+# Share of the time limit, beyond planning, for the intervals of each method that misses the tolerance.
+_SHARE_TO_FINISH = 0.1
 
 
 def choose_for_call(
@@ -56,7 +56,7 @@ def choose_for_call(
 ) -> tuple[Method, Numbering | None]:
     """Return the method for a call, and the positions of its variables in the model; None for all variables.
 
-    `running` says how the method will be run; None if only a plan is needed.
+    `running` says how the method will run; None if only a plan is needed.
     """
     call = model, targets, evidence, settings
     with planning_deadline(settings.time_limit, running is not None and running.checkpoint is not None):
@@ -68,7 +68,9 @@ def choose_for_call(
             with suppress(CertificateError, BudgetError):
                 return _choose_nearby(*call)
             log.info("no method certified the answer from a ball around the targets: reading the whole model")
-        elif seconds >= _SECONDS_TO_LOOK_NEARBY and settings.method == "auto" and _is_always_possible(model):
+        is_worth = settings.method == "auto" and _SECONDS_TO_LOOK_NEARBY <= seconds < _MAX_SECONDS_TO_READ
+        # A model with zeros is read as a whole: on a ball, impossible evidence far from the targets would go unnoticed.
+        if is_worth and model._form.is_indexed and not model._form.has_zeros:
             with suppress(_NoneQuick):
                 return _choose_nearby(*call, quickly=True)
         query = read_query(*call)
@@ -80,34 +82,30 @@ def choose_for_call(
         return choose(query, part), part
 
 
-def _is_always_possible(model: Model) -> bool:
-    """Return whether all evidence has positive probability, so that a region around the targets is enough."""
-    return model._form.is_indexed and not model._form.has_zeros
-
-
 class _NoneQuick(Exception):
     """No quick method has a certain answer on the first ball."""
 
 
 def _seconds_to_read(model: Any, targets: Any, evidence: Any, settings: Settings) -> float:
-    """Return the expected seconds to read the whole model; 0 where a part of it would not be enough."""
-    if not model._is_whole or not model._has_parts or isinstance(targets, str):
-        return 0.0
+    """Return the expected seconds to read the whole model; 0 if a part of the model would not be enough."""
     count = targets.size if isinstance(targets, np.ndarray) else len(targets) if isinstance(targets, Sized) else 1
-    if count > _MAX_CENTRES:
-        return 0.0
-    if settings.method != "auto" and not METHODS[settings.method].works_nearby:
+    is_needed = not model._is_whole or not model._has_parts or isinstance(targets, str) or count > _MAX_CENTRES
+    if is_needed or not _works_nearby(settings.method):
         return 0.0
     if not model._form.is_indexed:
         return model.n_variables * _INDEX_SECONDS
     return model.n_variables * _MODEL_SECONDS if evidence else 0.0
 
 
+def _works_nearby(method: str) -> bool:
+    return method == "auto" or METHODS[method].works_nearby
+
+
 # -- methods ---------------------------------------------------------------------------------
 
 
 def choose(query: Query, part: Numbering | None = None) -> Method:
-    """Return the proposal of the requested method, or of the one that "auto" chooses.
+    """Return the proposal of the requested method, or the best proposal if the method is "auto".
 
     Errors carry an estimate, at worst a vacuous one; `part` has the positions of the query's variables in the model.
     """
@@ -130,7 +128,7 @@ def _choose(query: Query) -> Method:
 
 
 def _within_limits(method: Method) -> Method:
-    """Return the method if its updates are within the budget, and its time is where the call sets no limit."""
+    """Return the method if its updates are within the budget, and its time within the limit of calls without limits."""
     query, plan, needed = method.query, method.plan, method.needed_updates()
     if query.budget is not None and needed > query.budget:
         remedy = "Allow more, or ask for less: a larger tolerance, a lower confidence, fewer targets."
@@ -149,7 +147,7 @@ def _within_limits(method: Method) -> Method:
 def _turns(query: Query) -> Iterator[tuple[type[Method], float, bool]]:
     """Yield the methods that "auto" asks, the least seconds that asking takes, and whether a quick answer is wanted.
 
-    Those with quick answers come first, by these seconds; then all, in the order of what planning usually costs.
+    Methods with quick answers come first, in the order of these seconds; then all methods, as they were registered.
     """
     for quickly in (True, False):
         costs = [(method.asking_seconds(query, quickly), method) for method in query.space.candidates(query)]
@@ -158,15 +156,16 @@ def _turns(query: Query) -> Iterator[tuple[type[Method], float, bool]]:
 
 
 def _ask(query: Query, only_quickly: bool = False) -> Method:
-    """Ask methods for proposals, and return the best one. A quick answer ends the search.
+    """Ask methods for proposals, and return the best proposal. A quick answer ends the search.
 
-    Each method sees the best proposal so far, and returns its own if that is better. A method is not asked if that
-    would take longer than the best proposal so far, which leaves nothing to chance.
+    Each method sees the best proposal so far, and returns its own proposal if that is better. A method is not asked if
+    asking takes longer than a certain proposal that reaches the tolerance.
     `only_quickly`: raise `_NoneQuick` rather than ask methods that may need long to plan.
     """
     choice, last, is_late = Choice(), query.space.candidates(query)[-1], False
     for method, seconds, quickly in _turns(query):
-        if choice.best is not None and _is_settled(choice.best.plan, max(seconds, QUICK_SECONDS)):
+        best = None if choice.best is None else choice.best.plan
+        if best and best.is_certain and best.reaches_tolerance and best.seconds <= max(seconds, QUICK_SECONDS):
             continue
         if only_quickly and not quickly:
             raise _NoneQuick
@@ -185,40 +184,36 @@ def _ask(query: Query, only_quickly: bool = False) -> Method:
             choice.best = proposal or choice.best
             choice.can_sample |= proposal is not None and proposal.plan.scan is not None
     for name, reason in choice.refusals.items():
-        log.info("method %s is out: %s", name, reason)
-    best = choice.best or choice.fallback
-    if best is not None and best.plan.reaches_tolerance:
-        return best
+        log.info("method %s has no plan: %s", name, reason)
+    found = choice.best or choice.fallback
+    if found is not None and found.plan.reaches_tolerance:
+        return found
     known = _found_so_far(query, choice)
-    if best is None:
+    if found is None:
         result = intersect(nothing_known(query), known)
         raise CertificateError(choice.refusals, (_MORE_TIME if is_late else "") + last.remedy, result=result)
-    best.known, best.refusals = known, choice.refusals
-    return best
-
-
-def _is_settled(plan: Plan, seconds: float) -> bool:
-    """Return whether a plan leaves nothing to chance, and takes at most these seconds."""
-    return plan.is_certain and plan.reaches_tolerance and plan.seconds <= seconds
+    found.known, found.refusals = known, choice.refusals
+    return found
 
 
 def _time_for(method: type[Method], last: type[Method], query: Query, choice: Choice) -> Deadline:
-    """Return the limit on the planning of one method: more for the last one if there is no other answer."""
+    """Return the limit on planning one method: more for the last method if no other one has an answer."""
     whole = current_deadline()
     if method is not last or choice.best is not None or query.time_limit in (None, math.inf):
         return whole.part(method.share if method is not last else 1.0)
-    seconds = _FOR_THE_LAST * min(query.time_limit or 0.0, MOST_SECONDS)
+    seconds = _SHARE_OF_LAST * min(query.time_limit or 0.0, MOST_SECONDS)
     return Deadline(max(whole.left, seconds), "A stage of planning", work=max(whole.work_left, seconds))
 
 
 def _found_so_far(query: Query, choice: Choice) -> list[Estimate]:
     """Return the certain intervals of the methods that miss the tolerance."""
-    seconds = _TO_FINISH * min(PLANNING, query.time_limit or PLANNING)
-    found = []
+    seconds = _SHARE_TO_FINISH * min(PLANNING, query.time_limit or PLANNING)
+    known: list[Estimate] = []
     for find in choice.so_far:
         with Deadline(seconds, work=seconds / 2), suppress(LateError):
-            found.append(find())
-    known = sorted((each for each in found if each is not None), key=lambda each: float(each.half_width.sum()))
+            if (estimate := find()) is not None:
+                known.append(estimate)
+    known.sort(key=lambda estimate: float(estimate.half_width.sum()))
     return known[:1] if query.proof else known  # a proof is about the intervals of one method
 
 
@@ -230,9 +225,9 @@ def _choose_nearby(
 ) -> tuple[Method, Numbering]:
     """Return the method for a query on a large enough ball, and the positions of the ball's variables.
 
-    `quickly`: raise `_NoneQuick` unless a quick method is certain on the first ball.
+    `quickly`: raise `_NoneQuick` unless a quick method has a certain answer on the first ball.
     """
-    if settings.method != "auto" and not METHODS[settings.method].works_nearby:
+    if not _works_nearby(settings.method):
         names = ", ".join(repr(name) for name, method in METHODS.items() if method.works_nearby)
         requirement = f"one of 'auto', {names} for a lazy model"
         raise ArgumentError("method", requirement, settings.method)
@@ -287,7 +282,8 @@ def _read_centres(model: Model, targets: Any) -> NDArray[np.int64]:
 def keep_relevant(query: Query) -> tuple[Query, Numbering | None]:
     """Return the query on the variables relevant to its targets, and their positions; None if all are kept.
 
-    In large models methods read only a ball around the targets: a search for relevant variables would take longer.
+    All variables of a large model are kept: methods read a ball around the targets, which takes less time than a search
+    for the relevant variables.
     """
     model = query.model
     if not query.space.can_shrink:
@@ -297,7 +293,7 @@ def keep_relevant(query: Query) -> tuple[Query, Numbering | None]:
 
 
 def restrict_query(query: Query) -> tuple[Query, Numbering | None]:
-    """`keep_relevant`, however large the model is."""
+    """Return the same as `keep_relevant`, but search models of any size for relevant variables."""
     space, targets = query.space, query.objective.positions
     n = space.model.n_variables
     if len(targets) == n:
@@ -326,9 +322,9 @@ def _make_relevant(space: Workspace, targets: NDArray[np.int64]) -> Workspace:
 
 
 def find_relevant(form: Form, targets: NDArray[np.int64]) -> tuple[Form, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Find the relevant variables: those that are not barren and share a component with a target.
+    """Find the relevant variables: all that are not barren and share a component with a target.
 
-    Return the form without barren variables, a mask of the relevant variables, and one of those left in the form.
+    Return the form without barren variables, a mask of the relevant variables, and a mask of the variables of the form.
     """
     wanted = np.zeros(form.n_variables, dtype=bool)
     wanted[targets] = True
@@ -340,9 +336,9 @@ def find_relevant(form: Form, targets: NDArray[np.int64]) -> tuple[Form, NDArray
 
 
 def _is_possible(apart: Form, space: Workspace) -> bool:
-    """Return whether the variables independent of the targets have an allowed state, so they can be dropped.
+    """Return whether the variables independent of the targets have an allowed state, so that they can be dropped.
 
-    Raise an error if they have none (the evidence is impossible); return False if the search exceeds its budget.
+    Raise an error if no state is allowed (the evidence is impossible); return False if the search exceeds its budget.
     """
     try:
         state = allowed_state(apart)

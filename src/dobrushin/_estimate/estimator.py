@@ -1,4 +1,4 @@
-"""The public functions: read the query, ask the methods for their plans, take the best, let it answer."""
+"""The functions `estimate` and `plan`: read the query, choose a method, return its answer or its plan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dobrushin._shared.running import Running, RunOptions, read_options, read_ru
 from dobrushin.errors import BudgetError, CertificateError
 from dobrushin.typing import EstimateMethod, Evidence, ModelLike, Seed, Targets
 
-# The part of the time that is left for drawing, and a tolerance that is not worth another plan.
+# Share of the time limit left for drawing. Larger tolerances are not worth another plan.
 _DRAWING_SHARE, _VAGUE_TOLERANCE = 0.8, 0.25
 
 
@@ -273,7 +273,7 @@ class Prepared:
         return self.complete(lambda: self.method.answer(sequence, self.running))
 
     def complete(self, find: Callable[[], Estimate]) -> Estimate:
-        """Return the result of `find`, lifted from the method's submodel to the model."""
+        """Return the result of `find`, renumbered from the method's part of the model to the whole model."""
         method, running = self.method, self.running
         limit = nullcontext() if running.deadline is NO_DEADLINE else running.deadline
         with carry_estimate(method.query, method.plan, self.part, self._adapt), limit:

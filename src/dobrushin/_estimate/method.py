@@ -115,39 +115,36 @@ class Plan:
     is_certified: bool = True
     is_certain: bool = False
     relevance: str = ""
-    noun: str = "probability"  # what a label by itself was taken to ask for
+    noun: str = "probability"  # quantity that a label as target stands for
     made_by: type[Method] = field(default_factory=lambda: Nothing, repr=False)
 
     @property
     def updates(self) -> int:
-        """Total number of Gibbs updates, those of a pilot included: never more (of clusters: as expected)."""
+        """Return the largest total number of Gibbs updates, including a pilot; for clusters, the expected number."""
         return self.other_updates + (0 if self.scan is None else len(self.scan) * self.chains)
 
     @property
     def monte_carlo(self) -> float:
-        """The part of the tolerance that is left for the random error."""
+        """Return the tolerance left for the random error."""
         return self.tolerance - (self.bias or 0.0)
 
     def _lift(self, part: Numbering) -> Plan:
-        """Return the plan with its scan by positions in the model that the part belongs to."""
+        """Return the plan with its scan numbered as in the model that `part` belongs to."""
         return self if self.scan is None else replace(self, scan=self.scan._lift(part))
 
     def __str__(self) -> str:
-        lines = [f"Plan: {self.method} ({self.reason})"]
-        split = ""
+        most, kernel = "at most " if self.stops_early else "", f", kernel {self.kernel}" if self.kernel else ""
+        sure = ", for certain" if self.is_certain else f" at confidence {percent(self.confidence)}"
+        lines = [f"Plan: {self.method} ({self.reason})", f"  tolerance {in_full(self.tolerance)}{sure}"]
+        if not self.is_certain:
+            lines.append(f"  interval  {self.interval}, {self.intervals} at once")
         if self.scan is not None:
             bias = "unknown" if self.bias is None else rounded_up(self.bias)
-            split = f" = {bias} bias + {self.monte_carlo:.3g} Monte Carlo"
-        lines.append(f"  tolerance {in_full(self.tolerance)} at confidence {percent(self.confidence)}{split}")
-        lines.append(f"  interval  {self.interval}, {self.intervals} at once")
-        if self.scan is not None:
-            most = "at most " if self.stops_early else ""
-            own, pilot = float(len(self.scan)) * self.chains, f" (pilot: {self.other_updates:.3g})"
-            work = f"{len(self.scan)} steps x {most}{self.chains} chains = {own:.3g} updates"
-            work += pilot if self.other_updates else ""
-            lines.append(f"  scan      {work}, kernel {self.kernel}")
+            lines[1] += f" = {bias} bias + {self.monte_carlo:.3g} Monte Carlo"
+            updates = f"{float(len(self.scan)) * self.chains:.3g} updates"
+            updates += f" (pilot: {self.other_updates:.3g})" if self.other_updates else ""
+            lines.append(f"  scan      {len(self.scan)} steps x {most}{self.chains} chains = {updates}{kernel}")
         elif self.chains:
-            most, kernel = "at most " if self.stops_early else "", f", kernel {self.kernel}" if self.kernel else ""
             lines.append(f"  draws     {most}{self.chains}, about {self.other_updates:.3g} updates{kernel}")
         if self.relevance:
             lines.append(f"  model     {self.relevance}")
@@ -157,7 +154,7 @@ class Plan:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Return a card for notebooks, with a line for each fact."""
         heading, *lines = str(self).split("\n")
         pairs = [line.split(None, 1) for line in lines]
         return card(heading, [(name, text) for name, text in pairs])
@@ -165,7 +162,7 @@ class Plan:
 
 @dataclass
 class Choice:
-    """State of "auto" while the methods are asked for proposals, one after the other.
+    """The state of "auto" while it asks one method after the other for a proposal.
 
     Attributes
     ----------
@@ -176,13 +173,13 @@ class Choice:
     can_sample : bool
         Whether some method has proposed a scan to run.
     by_name : bool
-        Whether the user asked for this method: then it has no rival and may plan for longer.
+        Whether the user asked for this method, which then has no rival and may plan for longer.
     so_far : list of functions
-        Each returns the certain intervals of a method that misses the tolerance. They are called if all miss it.
+        Each returns the certain intervals of a method that misses the tolerance; called if all methods miss it.
     fallback : Method or None
-        A proposal that misses the tolerance by far, to be taken only if there is no other.
+        A proposal that misses the tolerance by far, used only if no other method has one.
     quickly : bool
-        Whether only a certain answer is wanted that ends the search, as most of its work was done by planning it.
+        Whether only a certain answer is wanted whose planning has done most of its work.
     """
 
     best: Method | None = None
@@ -222,7 +219,7 @@ class AnswerRows(NamedTuple):
 
 
 class Method(ABC):
-    """A method of estimation. An instance is a proposal for one query: its plan and the results of planning.
+    """A method of estimation. An instance is a proposal for one query, with its plan and the results of planning.
 
     Attributes
     ----------
@@ -265,12 +262,12 @@ class Method(ABC):
     def __init__(self, query: Query, plan: Plan) -> None:
         self.query, self.plan = query, plan
         self.known: list[Estimate] = []  # certain intervals of other methods
-        self.refusals: dict[str, str] = {}  # why other methods were not taken, if this one misses the tolerance
+        self.refusals: dict[str, str] = {}  # reasons of the other methods, if this one misses the tolerance
 
     def narrow(self, estimate: Estimate, tolerance: float | None = None) -> Estimate:
-        """Return an answer that misses the tolerance with its intervals intersected with those that are known.
+        """Return an answer; one that misses the tolerance is intersected with the certain intervals of other methods.
 
-        A proof is about the intervals of one method.
+        With a proof nothing is intersected: a proof is about the intervals of one method.
         """
         is_missed = self.misses(estimate, tolerance) and not self.query.proof
         return intersect(estimate, self.known) if is_missed else estimate
@@ -392,7 +389,7 @@ class Nothing(Method):
 
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method:
-        return cls(query, cls.draft(query, "no method has given anything", None))
+        return cls(query, cls.draft(query, "no method had a result when the call ended", None))
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         rows = []
@@ -401,11 +398,11 @@ class Nothing(Method):
             with np.errstate(invalid="ignore"):  # infinite bounds have no midpoint
                 middle = 0.5 * (least + most)
             rows.append(AnswerRows(middle, least, most, most - least))
-        return self.assemble(rows, 1.0, ("nothing: these limits hold for every model",))
+        return self.assemble(rows, 1.0, ("none: these limits hold for every model",))
 
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:
-        return ["No method had given anything when the call ended. The limits are those that hold for every model."]
+        return ["No method had a result when the call ended. The limits hold for every model."]
 
 
 def nothing_known(query: Query) -> Estimate:
@@ -418,9 +415,9 @@ def carry_estimate(
     query: Query, plan: Plan | None = None, part: Numbering | None = None,
     adapt: Callable[[Estimate], Estimate] | None = None,
 ) -> Iterator[None]:  # fmt: skip
-    """Attach an estimate to errors that have none, at worst a vacuous one, and a plan to those of budgets.
+    """Attach an estimate, at worst a vacuous one, to errors without one, and a plan to errors about budgets.
 
-    Scans are lifted to the model that `part` belongs to, or estimates are adapted by `adapt`.
+    Either `adapt` changes each estimate, or scans are renumbered as in the model that `part` belongs to.
     """
 
     def carried(result: Estimate | None) -> Estimate:
@@ -437,9 +434,8 @@ def carry_estimate(
         raise error.with_result(carried(error.result)) from None
     except BudgetError as error:
         own = error.plan or plan
-        raise error.with_result(
-            carried(error.result), own if own is None or part is None else own._lift(part)
-        ) from None
+        own = own if own is None or part is None else own._lift(part)
+        raise error.with_result(carried(error.result), own) from None
 
 
 def allowed_seconds(query: Query, usual: float) -> float:

@@ -1,8 +1,8 @@
-"""Intersections of intervals that several methods found for the same rows. [trusted]
+"""Intersections of the intervals that several methods found for the same rows. [trusted]
 
-Certain intervals all hold, and so does what they have in common. Beside them intervals of one method may have a
-confidence: it is that of the intersections. Two such methods would have to share the error probability before either
-of them draws, so that a second one is refused here.
+Certain intervals are all valid, and so is their intersection. At most one of the methods may have intervals that are
+valid only with a confidence, which is then the confidence of the intersections. Two such methods would have to share
+the error probability before either of them draws, so that a second one is refused here.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from dobrushin._estimate.answer import Estimate
 
 
 def intersect(estimate: Estimate, others: Sequence[Estimate]) -> Estimate:
-    """Return an estimate with its intervals intersected with certain ones of other methods, row by row.
+    """Return an estimate whose intervals are intersected with certain intervals of other estimates, row by row.
 
-    Each row keeps the value and the bias bound of the narrower interval, and `Estimate.methods` names the methods that
-    its interval came from. Plan and seed are those of the estimate, unless no row needs it.
+    Each row keeps the value and the bias bound of the narrower interval, and `Estimate.methods` names its methods.
+    Plan and seed come from the estimate, unless every row is better in another one.
     """
-    helping = [other for other in others if _is_narrower(other, estimate)]
+    lower, upper = estimate.lower, estimate.upper
+    helping = [other for other in others if ((other.lower > lower) | (other.upper < upper)).any()]
     others = sorted(helping, key=lambda other: float(other.half_width.sum()))
     if estimate._is_vacuous and others:
         estimate, *others = others
@@ -30,15 +31,11 @@ def intersect(estimate: Estimate, others: Sequence[Estimate]) -> Estimate:
     return estimate
 
 
-def _is_narrower(one: Estimate, other: Estimate) -> bool:
-    return bool(((one.lower > other.lower) | (one.upper < other.upper)).any())
-
-
 def _intersect_two(estimate: Estimate, other: Estimate) -> Estimate:
     if other.confidence < 1.0:
         raise ValueError("the intervals of another method may be intersected only if they are certain")
     lower, upper = np.maximum(estimate.lower, other.lower), np.minimum(estimate.upper, other.upper)
-    # A certain interval holds; one with a confidence that does not meet it has failed.
+    # The certain interval is valid; an interval with a confidence that does not meet it has failed.
     has_failed = lower > upper
     lower, upper = np.where(has_failed, other.lower, lower), np.where(has_failed, other.upper, upper)
     is_own = ((lower == estimate.lower) & (upper == estimate.upper)) & ~has_failed

@@ -1,4 +1,4 @@
-"""Queries, read and checked; and what an estimate asks of a kind of model (`Space`)."""
+"""Queries, read and checked, and the interface of a kind of model to the methods (`Space`)."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from dobrushin.errors import ArgumentError, BudgetError
 if TYPE_CHECKING:
     from dobrushin._estimate.method import Method
 
-# Smaller error probabilities are lost to rounding in 1 - confidence.
+# Smallest error probability: smaller ones are lost to rounding in 1 - confidence.
 LEAST_ERROR = 1e-12
 # Largest number of joint states of a joint marginal: each needs an interval.
 _MAX_JOINT_STATES = 2**16
 # Chains come in groups of 64.
 _LANES = 64
-# Number of target variables from which on a search for a scan would take too long.
-_VERY_MANY = 10**5
+# Number of target variables from which on a search for a scan takes too long.
+_MANY_TARGETS = 10**5
 
 
 @dataclass(frozen=True)
@@ -142,9 +142,9 @@ class Query(Settings):
 
     @property
     def is_about_most(self) -> bool:
-        """Return whether most variables are targets: then sweeps do as well as scans found by a search."""
-        asked, n = len(self.positions), self.model.n_variables
-        return asked >= _VERY_MANY and 4 * asked >= n
+        """Return whether most variables are targets: sweeps are then as good as scans found by a search."""
+        asked = len(self.positions)
+        return asked >= _MANY_TARGETS and 4 * asked >= self.model.n_variables
 
     def columns(self, question: TargetQuestion) -> NDArray[np.int64]:
         """Return the places of a question's variables in `positions`."""
@@ -159,14 +159,14 @@ class Query(Settings):
         return [self.columns(question) for question in self.questions]
 
     def complete(self, order: NDArray[np.int64]) -> Scan:
-        """Return the scan of an order; target variables missing from the order are updated once, at the beginning."""
+        """Return the scan of an order of updates; targets missing from the order are updated first, once each."""
         updated = np.zeros(self.model.n_variables, dtype=np.bool_)
         updated[order] = True
         missing = self.positions[~updated[self.positions]]
         return Scan(np.concatenate([missing, order]) if len(missing) else order)
 
     def least_chains(self, half_width: float) -> int:
-        """Return the least number of chains, whatever their outcomes: means may stop early, counts do not."""
+        """Return the least number of chains for any outcomes: means may stop early, counts do not."""
         if not any(question.is_counted for question in self.questions):
             return _LANES
         return -(-trials_needed(half_width, PLANNED * self.error) // _LANES) * _LANES
@@ -193,7 +193,7 @@ def make_query(model: Model, targets: Any, given: dict[Hashable, Any], settings:
 
 
 def read_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:
-    """Return the evidence with the model's labels and integer states, so that equal evidence is recognised."""
+    """Return the evidence by label with integer states, so that equal evidence is recognised."""
     if evidence is None:
         return {}
     return {model.labels[i]: state for i, state in model._read_evidence(evidence).items()}
@@ -254,9 +254,9 @@ class _StateReader(TargetReader):
 class Space(ABC):
     """A model, possibly conditioned on evidence, with the data that planning needs for its kind of variables.
 
-    A subclass for each kind of variables has its reader of targets, its methods, rows of influence and the initial
-    state of chains; a kernel (`make_runner`) draws them. All kinds share the rest: reading a call, choosing a scan and
-    a method, running chains, intervals, checkpoints, many queries.
+    Each kind of variables has a subclass with its reader of targets, its methods, its rows of influence and the initial
+    state of chains; a kernel (`make_runner`) draws the chains. All kinds share the rest: reading a call, choosing a
+    scan and a method, running chains, intervals, checkpoints, many queries.
 
     Attributes
     ----------
@@ -294,9 +294,10 @@ class Space(ABC):
         """Return the methods by name."""
 
     def candidates(self, query: Query) -> list[type[Method]]:
-        """Return the methods that "auto" considers for a query, in order: about a part, those that need no more of it.
+        """Return the methods that "auto" considers for a query, in order.
 
-        Any other method would answer for the part alone, without the rest of the model beyond its border.
+        For a query about a part of a model, only methods that work on parts are considered: others would answer as if
+        the model ended at the border of the part.
         """
         asked = (method for method in self.methods.values() if method.in_auto)
         able = (method for method in asked if method.works_nearby or not query.is_part)
@@ -323,7 +324,7 @@ class Space(ABC):
         return self.model._memory.get(DERIVED, make, key)
 
     def provable(self) -> Space:
-        """Return the space whose bounds can all be stated in a proof."""
+        """Return a space whose bounds can all be stated in a proof."""
         return self
 
 
@@ -333,15 +334,15 @@ METHODS: dict[str, type[Method]] = {}
 
 @dataclass(eq=False)
 class Workspace(Space):
-    """The space of a model of variables with states. It lives as long as its model.
+    """The space of a model of variables with states, kept as long as the model.
 
     Attributes
     ----------
     place : Numbering or None
         Positions of the relevant variables in the original model; None if none were dropped.
     sum_plans : dict
-        Plans by the positions of the variables of a joint law; the empty key stands for all single variables. Where
-        there is no plan: the bytes that it might take, and the refusal.
+        Plans by the positions of the variables of a joint law; the empty key stands for all single variables. A refused
+        plan is replaced by the bytes that it might take, and the refusal.
     sums : SumResult or None
         The marginals of all single variables.
     log_partition : LogPartition or None

@@ -1,7 +1,7 @@
 """The questions of an estimate: how outcomes are counted or averaged, and how a bias changes the result. [trusted]
 
 A question has its variables, a bound on its bias from the disagreement of these variables, a number of intervals, and
-a tally of outcomes. An outcome is the final state of a chain, or the bounding sets at the end of a run: a variable has
+a tally of outcomes. An outcome is the final state of a chain, or the bounding sets at the end of a run. A variable has
 coalesced (`settled`) if its set has one state. An outcome is *open* if a variable of the question has not coalesced.
 """
 
@@ -24,9 +24,9 @@ from dobrushin._shared.intervals import FINAL, SEQUENTIAL, BernsteinMean, hoeffd
 
 
 class Shortfall(StrEnum):
-    """Why an interval is wider than its tolerance, in words that fit after "stopped by".
+    """The reasons why an interval is wider than its tolerance, in words that fit after "stopped by".
 
-    The reason is set where the decision is made to return, or to raise, with a partial result.
+    The code that decides to return, or to raise, a partial result sets the reason.
     """
 
     INTERRUPTED = "Ctrl-C"
@@ -55,7 +55,7 @@ class TargetQuestion(ABC):
     is_counted : bool
         Whether outcomes are counted, not averaged.
     is_counted_by_kernels : bool
-        Whether counts of single variables are enough.
+        Whether counts of the states of single variables are enough.
     interval : str
         Kind of interval.
     bounds : pair of floats
@@ -109,7 +109,7 @@ class StateQuestion(TargetQuestion):
     sizes : array
         Number of rows for each column of `unsettled`.
     choices : array
-        For each row the number of states among which an open outcome is shared.
+        For each row, the number of states that share an open outcome.
     """
 
     sizes: NDArray[np.int64]
@@ -121,10 +121,10 @@ class StateQuestion(TargetQuestion):
 
     @abstractmethod
     def unit_values(self, states: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
-        """Yield for each row the value of every outcome, as its place between the bounds, from 0 to 1."""
+        """Yield for each row the value of every outcome, scaled so that the bounds are 0 and 1."""
 
     def unsettled(self, settled: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Count the outcomes that leave the question open: one number, or one for each variable."""
+        """Count the open outcomes: one number for the question, or one for each variable."""
         return np.array([np.count_nonzero(~settled.all(axis=1))])
 
     @property
@@ -138,7 +138,7 @@ class StateQuestion(TargetQuestion):
         return probabilities, np.minimum(1.0, probabilities * (2.0 * error) + 2.0**-1000)
 
     def tally(self, error: float, aim: float, sets: bool) -> Tally:
-        """Return a new tally of outcomes; `aim` is the half-width wanted for a mean."""
+        """Return a new tally of outcomes; `aim` is the requested half-width of a mean."""
         return CountTally(self) if self.is_counted else MeanTally(self, error, aim, sets)
 
     def __len__(self) -> int:
@@ -147,7 +147,7 @@ class StateQuestion(TargetQuestion):
 
 @dataclass(eq=False)
 class SingleMarginals(StateQuestion):
-    """The marginals of single variables, one after the other."""
+    """The marginals of several single variables."""
 
     positions: NDArray[np.int64]
     labels: Sequence[Hashable]
@@ -231,7 +231,7 @@ class Mean(StateQuestion):
     positions: NDArray[np.int64]
     statistic: Statistic
     own_weights: NDArray[np.float64]
-    template: NDArray[np.int64]  # one state per variable of the statistic
+    template: NDArray[np.int64]  # a state for each variable of the statistic, with the evidence
     moving: NDArray[np.int64]  # places in the template of the variables at `positions`
     values_of: list[range]  # the states of the variables at `positions`
     are_digits: bool = False  # states are 0, 1 but the statistic takes spins -1, +1
@@ -309,7 +309,7 @@ class Tally(ABC):
 
     @property
     def shortfall(self) -> Shortfall | None:
-        """Return why an interval stays wider than the tolerance, however many outcomes there are."""
+        """Return the reason why no number of outcomes makes the interval as narrow as the tolerance; None otherwise."""
         return None
 
     @property
@@ -319,14 +319,15 @@ class Tally(ABC):
 
     @abstractmethod
     def limits(self, outcomes: int, error: float, wrong: float, early: bool) -> tuple[NDArray[np.float64], ...]:
-        """Return value and both limits of each row; an outcome is wrong with probability at most `wrong`.
+        """Return value and both limits of each row.
 
-        `early` says that the run was stopped before the planned end.
+        Each limit is wrong with probability at most `error` / 2, and each outcome with probability at most `wrong`.
+        `early` says that the run was stopped before its planned end.
         """
 
 
 class CountTally(Tally):
-    """Counts of outcomes; open outcomes count for every state."""
+    """Counts of outcomes; an open outcome counts for every state in the upper limits."""
 
     def __init__(self, question: StateQuestion) -> None:
         super().__init__(question)
@@ -338,7 +339,7 @@ class CountTally(Tally):
         self.settled = self.settled + self.question.count(states, settled, first)
 
     def add_counts(self, table: NDArray[np.int64], unsettled: NDArray[np.int64] | None = None) -> None:
-        """Add counts of single variables (variables, states), and of outcomes that have not coalesced."""
+        """Add counts of shape (variables, states), and the number of outcomes in which each variable is open."""
         if unsettled is not None:
             self.open = self.open + np.repeat(unsettled, self.question.sizes)
         is_state = np.arange(table.shape[1]) < self.question.sizes[:, None]  # smaller variables are padded
@@ -353,7 +354,7 @@ class CountTally(Tally):
 
 
 class MeanTally(Tally):
-    """Averages of outcomes; open outcomes have the least value for the lower limit, the largest for the upper one."""
+    """Averages of outcomes; an open outcome has the least value in the lower limit, the largest in the upper limit."""
 
     def __init__(self, question: StateQuestion, error: float, aim: float, sets: bool) -> None:
         super().__init__(question)

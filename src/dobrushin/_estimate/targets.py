@@ -26,7 +26,7 @@ class Target(ABC):
     @property
     @abstractmethod
     def _name(self) -> Hashable:
-        """Return the name by which an answer finds the target, and which JSON has."""
+        """Return the name of the target in `answer[name]` and in JSON."""
 
     @property
     @abstractmethod
@@ -375,7 +375,7 @@ class Statistic(Target):
         return values
 
 
-# By name, so that other processes can be sent them.
+# Not lambdas, so that they can be sent to other processes.
 
 
 def _mean(x: NDArray[Any]) -> Any:
@@ -401,12 +401,12 @@ class _Energy:
 
 
 def shown(target: Any) -> Any:
-    """Return a target as shown in tables; a label stands for itself."""
+    """Return the text of a target for tables; a label is returned unchanged."""
     return target._text if isinstance(target, Target) else target
 
 
 def name_of(target: Any) -> str:
-    """Return the name of a target as it can stand in a line of text."""
+    """Return the text of a target or label, safe to print in a line."""
     return target._text if isinstance(target, Target) else printable(target)
 
 
@@ -416,7 +416,7 @@ def variables_of(target: Any) -> list[Hashable]:
 
 
 def is_asked(label: Hashable, targets: Any) -> bool:
-    """Return whether targets, as callers give them, are about a variable."""
+    """Return whether the argument `targets` of a call asks about a variable."""
     if check.is_text(targets, "all"):
         return True
     several = list(targets) if check.is_several(targets) else []
