@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import threading
 import warnings
 
 import numpy as np
@@ -19,7 +18,6 @@ from dobrushin._coalescence.sets import SET_KERNELS, choose_sets
 from dobrushin._estimate.method import METHODS
 from dobrushin._kernels import generator
 from dobrushin._kernels.elementary import arrival, logarithm
-from dobrushin._sampling.batches import Stopped
 from dobrushin._shared.intervals import lower_limit, upper_limit
 from dobrushin._shared.running import master_key
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
@@ -331,15 +329,13 @@ def test_exact_draws_keep_to_their_time_and_stop_when_told(monkeypatch):
         db.exact_sample(cold, [0], draws=10, time_limit=1e-9)
     with pytest.raises(db.ArgumentError, match="'time_limit'"):
         db.exact_sample(cold, [0], draws=10, time_limit=-1)
-    model, order = db.Ising.grid(3, 3, couplings=0.3), np.tile(np.arange(9), 10)
-    kernel, rows, stop = choose_sets(model, db.Scan(order)), np.arange(9), threading.Event()
-    master = master_key(np.random.SeedSequence(1))
-    whole = kernel.run_from_past(master, range(64), order, rows, stop)
-    monkeypatch.setattr(type(kernel), "steps_in", lambda *_: 7)
-    assert np.array_equal(kernel.run_from_past(master, range(64), order, rows, stop), whole)
-    stop.set()
-    with pytest.raises(Stopped):
-        kernel.run_from_past(master, range(64), order, rows, stop)
+    model = db.Ising.grid(3, 3, couplings=0.3)
+    whole = db.exact_sample(model, "all", draws=200, seed=1)
+    monkeypatch.setattr("dobrushin._sampling.batches.CHUNK", 7 * 64)
+    monkeypatch.setattr("dobrushin._sampling.batches.SWEEPS", 0)
+    in_chunks = db.exact_sample(model, "all", draws=200, seed=1)
+    np.testing.assert_array_equal(in_chunks.states, whole.states)
+    assert in_chunks.steps == whole.steps
 
 
 @pytest.mark.parametrize("family", FAMILIES_WITH_ZEROS)

@@ -140,7 +140,7 @@ def test_exact_draws_and_greedy_scans_say_how_far_they_are(monkeypatch):
     monkeypatch.setattr(progress.Watch, "enter", lambda _, stage: seen.append((stage.what, stage.total)))
     db.exact_sample(MODEL, [0], draws=100, seed=1)
     db.greedy_scan(MODEL, [0], steps=9)
-    assert ("drawing from 64 steps back", 100) in seen
+    assert ("drawing from 64 steps back", 64 * 100) in seen
     assert ("choosing a scan from its end", 9) in seen
 
 

@@ -4,10 +4,8 @@ from dobrushin._coalescence.certificate import Coalescence, coalescence
 from dobrushin._coalescence.exact_draws import ExactSamples, exact_sample
 from dobrushin._coalescence.set_labels import SetLabels, SetRace
 from dobrushin._coalescence.set_spins import SetBits, SetField
-from dobrushin._coalescence.sets import register
+from dobrushin._coalescence.sets import SET_KERNELS
 
 __all__ = ["Coalescence", "ExactSamples", "coalescence", "exact_sample"]
 
-# Kernels of sets: the first that fits is taken.
-for _kernel in (SetBits, SetField, SetLabels, SetRace):
-    register(_kernel)
+SET_KERNELS.update((_kernel.name, _kernel) for _kernel in (SetBits, SetField, SetLabels, SetRace))

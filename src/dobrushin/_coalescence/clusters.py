@@ -91,9 +91,6 @@ class ClusterRunner(Runner):
         states = len(self.magnet.neighbor) + len(self.magnet.start) - 1
         return np.full((len(chains), 1 + len(self.targets) + -(-states // 4)), OPEN, dtype=np.int32)
 
-    def load(self, states: NDArray[np.int64]) -> NDArray[Any]:
-        raise NotImplementedError("random clusters begin with everything")
-
     def run(self, x: NDArray[np.int32], work: Work) -> None:
         self.go(x, work.lo, work.hi, work.keys(1))
 

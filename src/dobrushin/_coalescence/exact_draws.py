@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
-import threading
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +19,13 @@ from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import Names, call_states
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guiding_rows
+from dobrushin._sampling.batches import Job, run_batches
 from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.call import NO_DEADLINE, Deadline, bar, public
+from dobrushin._shared.call import NO_DEADLINE, Deadline, public
 from dobrushin._shared.environment import require
-from dobrushin._shared.executors import own_threads, run_pieces
 from dobrushin._shared.memory import require_memory
 from dobrushin._shared.running import Running, kept_seed, master_key, read_time_limit, seed_sequence
 from dobrushin._shared.text import card, counted, rounded_up
@@ -43,14 +39,14 @@ if TYPE_CHECKING:
 _MAX_STEPS = 10**7
 # Variables and states that a notebook shows.
 _SHOWN = 10
-# States that are drawn and kept: 16 GiB.
+# Largest number of states of a call: 16 GiB.
 _MAX_STATES = 2**31
-# Expected seconds that a pilot may take whose targets do not coalesce; its random bits are no other's.
+# Largest expected number of seconds of a pilot, and a seed that no draws of a user have.
 _PILOT_SECONDS = 0.1
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(1996, 2018))
-# Clusters of targets that are held at once.
+# Clusters of targets in memory at a time.
 _MAX_LABELS = 2**25
-# Draws that rounding touches with a larger probability are not called exact.
+# Draws that rounding changes with a larger probability are not called exact.
 _MAX_ERROR = 1e-3
 
 
@@ -63,12 +59,12 @@ class ExactSamples:
     states : array of shape (draws, variables)
     variables : sequence of labels
     steps : int
-        How far into the past the slowest draw had to go.
+        Number of steps into the past that the slowest draw took.
     error : float
-        Bound on the probability that a given draw was touched by rounding.
+        Bound on the probability that rounding changed a given draw.
     seed : int or SeedSequence
     state_names : list
-        For each variable what its states are called, or None. The array has numbers.
+        For each variable the names of its states, or None. The array `states` has numbers.
     """
 
     states: NDArray[Any]
@@ -80,7 +76,7 @@ class ExactSamples:
     _spins: bool
 
     def _called(self, k: int) -> NDArray[Any]:
-        """Return the states of the variable number `k` in all draws, by name where they have names."""
+        """Return the states of column `k` in all draws, by name where states have names."""
         return call_states(self.states[:, k], self.state_names[k], self._spins)
 
     def to_dataframe(self) -> pandas.DataFrame:
@@ -203,11 +199,11 @@ def exact_sample(
         check_feasible(model, model._form)
         states = _room_for(draws, len(positions))
         past: _Past | None = None
-        if method != "clusters":
-            past = (
-                _GreedyPast(model, positions) if scan is None else _RepeatedPast(model, as_scan(scan, model), positions)
-            )
-            if method == "auto" and scan is None and _needs_clusters(model, positions, past):
+        if scan is not None:
+            past = _repeated_past(model, as_scan(scan, model), positions)
+        elif method != "clusters":
+            past = _greedy_past(model, positions)
+            if method == "auto" and _needs_clusters(model, positions, past):
                 past = None
         if past is None:
             longest, error = _draw_clusters(model, positions, sequence, states, most, deadline)
@@ -218,7 +214,7 @@ def exact_sample(
     labels = model._labels_at(positions)
     if error > _MAX_ERROR:
         reason = (
-            f"with probability {min(error, 1.0):.2g} a draw is touched by rounding, because potentials are so large."
+            f"rounding changes a draw with probability up to {min(error, 1.0):.2g}, because potentials are so large."
         )
         raise CertificateError({"exact draws": reason}, "Use smaller potentials.")
     names = [None if model._state_names is None else model._names_at(i) for i in positions.tolist()]
@@ -229,15 +225,15 @@ def _draw_by_scan(
     model: Model, positions: NDArray[np.int64], sequence: np.random.SeedSequence, states: NDArray[np.int64],
     past: _Past, most: int, deadline: Deadline,
 ) -> tuple[int, float]:  # fmt: skip
-    """Fill in draws of a scan; return the steps of the slowest one, and a bound on the error of a draw."""
-    master, draws = master_key(sequence), len(states)
+    """Fill in draws by a scan; return the steps of the slowest draw, and a bound on the error of a draw."""
+    draws = len(states)
     waiting = [range(first, min(first + 64, draws)) for first in range(0, draws, 64)]
-    steps, longest, error = _first_steps(past, positions, most), 0, 0.0
+    steps, longest, error = min(most, past.first), 0, 0.0
     while waiting:
         deadline.check()
         order = past.order(steps)
-        settled, wrong = _draw_from_past(model, positions, master, order, waiting, deadline)
-        error += wrong  # of every round: a wrong draw in an earlier one may have ended it
+        settled, wrong = _draw_from_past(model, positions, sequence, order, waiting, deadline)
+        error += wrong  # of every round: a wrong update in an earlier round may have ended a draw
         for block, values in zip(waiting, settled, strict=True):
             states[block.start : block.stop] = values
         ended = sum(int((values >= 0).all(axis=1).sum()) for values in settled)
@@ -250,24 +246,21 @@ def _draw_by_scan(
     return longest, error
 
 
-def _first_steps(past: _Past, positions: NDArray[np.int64], most: int) -> int:
-    return min(most, max(2 * len(positions), 64, past.period))
-
-
 def _needs_clusters(model: Model, positions: NDArray[np.int64], past: _Past) -> bool:
-    """Return whether the model is a ferromagnet and a pilot of its scan does not coalesce soon.
+    """Return whether the model is a ferromagnet whose pilot by the scan does not coalesce within _PILOT_SECONDS.
 
     The pilot has other random bits than the draws: a method chosen by the draws themselves would bias them.
     """
     if not model._is_whole or not is_ferromagnet(model):
         return False
-    steps, pilot = _first_steps(past, positions, _MAX_STEPS), [range(64)]
+    first = min(_MAX_STEPS, past.first)
+    steps = first
     while True:
         order = past.order(steps)
         seconds = choose_sets(model, Scan(order)).seconds(64.0 * len(order))
-        if seconds > _PILOT_SECONDS and steps > _first_steps(past, positions, _MAX_STEPS):
+        if seconds > _PILOT_SECONDS and steps > first:
             return True
-        settled, _ = _draw_from_past(model, positions, master_key(_PILOT_SEED), order, pilot, NO_DEADLINE)
+        settled, _ = _draw_from_past(model, positions, _PILOT_SEED, order, [range(64)], NO_DEADLINE)
         if (settled[0] >= 0).all():
             return False
         if len(order) < steps:
@@ -279,7 +272,7 @@ def _draw_clusters(
     model: Model, positions: NDArray[np.int64], sequence: np.random.SeedSequence, states: NDArray[np.int64],
     most: int | None, deadline: Deadline,
 ) -> tuple[int, float]:  # fmt: skip
-    """Fill in draws of random clusters; return updates of the slowest one, and a bound on the error of a draw."""
+    """Fill in draws by random clusters; return the updates of the slowest draw, and a bound on the error of a draw."""
     if not model._is_whole:
         raise ArgumentError("model", "one in memory for method='clusters'", model)
     runner = make_runner(model, positions, most_steps=math.inf if most is None else most)
@@ -300,7 +293,7 @@ def _draw_clusters(
 
 
 def _room_for(draws: int, variables: int) -> NDArray[np.int64]:
-    """Return an array for the draws; raise `BudgetError` where it would be too large, or memory is short."""
+    """Return an empty array for the draws; raise `BudgetError` if the draws need more memory than allowed or free."""
     remedy = "Draw in several calls, each with a seed of its own."
     if draws * variables > _MAX_STATES:
         raise BudgetError("This call", draws * variables, _MAX_STATES, "states in memory", remedy)
@@ -309,75 +302,58 @@ def _room_for(draws: int, variables: int) -> NDArray[np.int64]:
 
 
 def _draw_from_past(
-    model: Model,
-    positions: NDArray[np.int64],
-    master: NDArray[np.uint64],
-    order: NDArray[np.int64],
-    blocks: list[range],
-    deadline: Deadline,
-) -> tuple[list[NDArray[np.int64]], float]:
-    """Return the coalesced state of each target of each draw, or -1, by block; and the error of a draw."""
+    model: Model, positions: NDArray[np.int64], sequence: np.random.SeedSequence, order: NDArray[np.int64],
+    blocks: list[range], deadline: Deadline,
+) -> tuple[list[NDArray[np.int64]], float]:  # fmt: skip
+    """Run blocks of draws through the steps of `order`, the last of which is at time 0.
+
+    Return for each block the coalesced states (draws, targets), -1 for open ones, and a bound on the error of a draw.
+    """
     if not np.isin(positions, order).all():  # a target that is never updated never coalesces
         return [np.full((len(block), len(positions)), -1) for block in blocks], 0.0
     scan = Scan(order)
     kernel = choose_sets(model, scan)
-    rows = kernel.region.numbering.own(positions)
-    settled: dict[int, NDArray[np.int64]] = {}
-    stop = threading.Event()
-
-    def submit(pool: Executor, k: int) -> Future[Any]:
-        return pool.submit(kernel.run_from_past, master, blocks[k], order, rows, stop)
-
+    rows, stops = kernel.region.numbering.own(positions), np.array([len(order)])
+    job = Job(kernel, scan, master_key(sequence), rows, stops, 0, is_from_past=True)
     what = f"drawing from {len(order):,} steps back"
-    with own_threads(os.cpu_count() or 1) as pool, bar(sum(map(len, blocks)), what, "draws") as report:
-
-        def look() -> None:
-            if report:
-                report(sum(len(blocks[k]) for k in settled))
-            deadline.check()
-
-        trouble = run_pieces(pool, submit, range(len(blocks)), settled, look=look, stop=stop.set)
-    if trouble is not None:
-        raise trouble
-    return [settled[k] for k in range(len(blocks))], kernel.run_error(scan)
+    outcome = run_batches(job, blocks, sequence, Running(deadline=deadline), what)
+    if outcome.trouble is not None:
+        deadline.check()
+        raise outcome.trouble
+    settled: list[Any] = [outcome.parts[k].states for k in range(len(blocks))]
+    return [states[0].T.astype(np.int64) for states in settled], kernel.run_error(scan)
 
 
-class _Past(ABC):
-    """Scans into the past: longer ones have shorter ones as their ends."""
+class _Past(NamedTuple):
+    """Scan that reaches into the past as far as needed, and its length in the first round.
 
-    period: int = 1
+    `order(steps)` are the last updates before time 0: `steps` or more, fewer only if earlier updates cannot matter.
+    """
 
-    @abstractmethod
-    def order(self, steps: int) -> NDArray[np.int64]:
-        """Return the last updates before time 0: `steps` or more, fewer only if earlier ones cannot matter."""
-
-
-class _GreedyPast(_Past):
-    """A backward greedy scan."""
-
-    def __init__(self, model: Model, positions: NDArray[np.int64]) -> None:
-        objective = Objective(np.sort(positions), np.ones(len(positions)), True)
-        self.search = BackwardGreedy(guiding_rows(known_influence(model), objective.positions), objective)
-        self.search.extend(0.0, len(positions))
-
-    def order(self, steps: int) -> NDArray[np.int64]:
-        self.search.extend(0.0, steps)
-        return self.search.order(min(steps, self.search.steps))
+    first: int
+    order: Callable[[int], NDArray[np.int64]]
 
 
-class _RepeatedPast(_Past):
-    """A scan of the user's, over and over."""
+def _greedy_past(model: Model, positions: NDArray[np.int64]) -> _Past:
+    """Return a backward greedy scan for the targets."""
+    objective = Objective(np.sort(positions), np.ones(len(positions)), True)
+    search = BackwardGreedy(guiding_rows(known_influence(model), objective.positions), objective)
+    search.extend(0.0, len(positions))
 
-    def __init__(self, model: Model, scan: Scan, positions: NDArray[np.int64]) -> None:
-        scan._check_fits(model.n_variables)
-        if scan.is_random:
-            raise ArgumentError("scan", "without random steps", scan)
-        missing = np.setdiff1d(positions, scan._updates(model.n_variables))
-        if len(missing):
-            label = model.labels[int(missing[0])]
-            raise ArgumentError("scan", "one that updates every target", label)
-        self.cycle = scan.order
-        self.period = len(self.cycle)
+    def order(steps: int) -> NDArray[np.int64]:
+        search.extend(0.0, steps)
+        return search.order(min(steps, search.steps))
 
-    def order(self, steps: int) -> NDArray[np.int64]:
-        return np.tile(self.cycle, -(-steps // len(self.cycle)))
+    return _Past(max(2 * len(positions), 64), order)
+
+
+def _repeated_past(model: Model, scan: Scan, positions: NDArray[np.int64]) -> _Past:
+    """Return the scan of the user, repeated."""
+    scan._check_fits(model.n_variables)
+    if scan.is_random:
+        raise ArgumentError("scan", "without random steps", scan)
+    missing = np.setdiff1d(positions, scan._updates(model.n_variables))
+    if len(missing):
+        raise ArgumentError("scan", "one that updates every target", model.labels[int(missing[0])])
+    cycle = scan.order
+    return _Past(max(2 * len(positions), 64, len(cycle)), lambda steps: np.tile(cycle, -(-steps // len(cycle))))

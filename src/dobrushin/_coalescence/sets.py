@@ -1,11 +1,10 @@
-"""Running a scan on sets of states, in independent runs: the protocol of their kernels, and results of runs. [trusted]
+"""Running a scan on bounding sets: the protocol of their kernels, and the results of independent runs. [trusted]
 
-Runs hold the set of states that a variable could have, whatever allowed state the trajectory began in.
+A run holds for each variable the set of states that trajectories from all allowed starts could have.
 """
 
 from __future__ import annotations
 
-import threading
 from abc import abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
@@ -18,32 +17,31 @@ from dobrushin._kernels.sets import count_settled
 from dobrushin._models import Model
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
-from dobrushin._sampling.batches import LOOK_SECONDS, Job, Outcome, Stopped, run_batches
-from dobrushin._sampling.kernel import Runner, Work, streams_of
+from dobrushin._sampling.batches import Job, Outcome, run_batches
+from dobrushin._sampling.kernel import Runner, Work
 from dobrushin._sampling.sampler import Record, on_backend
 from dobrushin._scan import Scan
-from dobrushin._shared.arrays import frozen
 from dobrushin._shared.executors import Trouble
 from dobrushin._shared.running import PLAIN, Running, master_key
 
-# States that are read together to be counted: 32 MB; and those that are kept together to be looked at: 128 MB.
+# States that are counted together (32 MB), and states that `tally_sets` keeps at a time (128 MB).
 MAX_COUNTED_STATES, MAX_KEPT_STATES = 2**24, 2**26
 
 
 class SetSteps(NamedTuple):
-    """Steps of a cycle of own numbers, from a place on."""
+    """Steps of a cycle, as the loops of `_kernels.sets` take them."""
 
-    order: NDArray[np.int32]
-    place: int
+    order: NDArray[np.int32]  # variables of the cycle, by own number
+    place: int  # place of the first step in the cycle
     steps: int
-    number: int  # of the random bits that the first step uses
-    stride: int  # how much further those of each next step are
+    number: int  # number of the random bits that the first step uses
+    stride: int  # difference of these numbers between consecutive steps
 
 
 class SetRunner(Runner):
-    """Runner of sets: `read` gives -1 where a variable has not coalesced.
+    """Runner of bounding sets: `read` returns -1 where a variable has not coalesced.
 
-    Counts have a column more: the first is for runs in which a variable has not coalesced.
+    The first column of counts is the number of runs in which a variable has not coalesced.
     """
 
     def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
@@ -53,22 +51,22 @@ class SetRunner(Runner):
 
 
 class SetKernel(SetRunner):
-    """A kernel of sets."""
+    """Kernel of bounding sets on the CPU."""
 
     @property
     def words(self) -> int:
-        """Return how many random numbers a step takes, one for each state; 0 where one number serves all states."""
+        """Number of random words of a step, one for each state; 0 where one word serves all states."""
         return 0
 
     @classmethod
     @abstractmethod
     def fits(cls, form: Form) -> bool:
-        """Return whether it can run on this model."""
+        """Return whether the kernel can run on this model."""
 
     @classmethod
     @abstractmethod
     def make(cls, form: Form, region: Region) -> SetKernel:
-        """Return the kernel with its arrays, for a region of a form that it fits."""
+        """Return the kernel with its arrays, for a region of a form."""
 
     @property
     def dtype(self) -> Any:
@@ -79,89 +77,56 @@ class SetKernel(SetRunner):
         return self.name.replace(" ", "_")
 
     def run_error(self, scan: Scan) -> float:
-        """Return a bound on the probability that any draw of a run is wrong."""
+        """Bound the probability that rounding changes any update of a run."""
         visits = scan._within(self.region.numbering).counts(self.region.size)
         return min(1.0, float(self.error @ visits) * (1 + 1e-9))
 
     @abstractmethod
     def begin(self, runs: int) -> NDArray[Any]:
-        """Return sets in which every state is possible."""
+        """Return the sets of all states, for a number of runs."""
 
     @abstractmethod
     def go(self, x: NDArray[Any], steps: SetSteps, keys: NDArray[np.uint64]) -> None:
-        """Take the sets of some runs, whose streams have these keys, through some steps."""
+        """Update the sets of runs whose random streams have these keys."""
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
         return self.begin(len(chains))
 
-    def load(self, states: NDArray[np.int64]) -> NDArray[Any]:
-        raise NotImplementedError(
-            "bounding sets start with all states of each variable; initial states cannot be loaded"
-        )
-
     def run(self, x: NDArray[Any], work: Work) -> None:
         order, place = work.order_in(self.region)
-        self.go(x, SetSteps(order, place, work.steps, work.step, 1), work.keys(self.lanes))
-
-    def run_from_past(
-        self,
-        master: NDArray[np.uint64],
-        chains: range,
-        order: NDArray[np.int64],
-        rows: NDArray[np.int64],
-        stop: threading.Event,
-    ) -> NDArray[np.int64]:
-        """Return coalesced states, or -1, of steps whose last one has number 0, the one before it 1, and so on.
-
-        `Stopped` if `stop` is set meanwhile.
-        """
-        x, T = self.begin(len(chains)), len(order)
-        local = frozen(self.region.numbering.own(order).astype(np.int32))
-        keys, chunk = streams_of(master, chains, self.lanes), self.steps_in(LOOK_SECONDS, Scan(order), len(chains))
-        for first in range(0, T, chunk):
-            if stop.is_set():
-                raise Stopped
-            self.go(x, SetSteps(local, first, min(chunk, T - first), T - 1 - first, -1), keys)
-        settled: NDArray[np.int64] = self.read(x, rows, len(chains)).T.astype(np.int64)
-        return settled
+        self.go(x, SetSteps(order, place, work.steps, work.step, work.stride), work.keys(self.lanes))
 
 
-# The first one that fits is taken.
+# Kernels of bounding sets by name; `choose_sets` takes the first kernel that fits.
 SET_KERNELS: dict[str, type[SetKernel]] = {}
-
-
-def register(kernel: type[SetKernel]) -> type[SetKernel]:
-    """Register a kernel under its name; kernels registered before it are asked first."""
-    SET_KERNELS[kernel.name] = kernel
-    return kernel
 
 
 def choose_sets(model: Model, scan: Scan) -> SetKernel:
     """Return the fastest kernel that fits the model.
 
-    Which one that is depends on the model alone: exact draws run ever larger regions with the same random bits, and
-    every step has to be the same map each time.
+    The choice depends on the model alone: exact draws run ever larger regions with the same random bits, and a step
+    must be the same map in all of them.
     """
     form, region = model._region(scan._updates(model.n_variables))
     kernel: Any = next(kernel for kernel in SET_KERNELS.values() if kernel.fits(form)).make(form, region)
-    # The conditional laws of the form may be this far from those of the model that was meant.
+    # Rounding of its numbers changes the conditional laws of the form by at most twice its error.
     return replace(kernel, error=kernel.error + 2.0 * form.error) if form.error else kernel
 
 
 @dataclass(frozen=True)
 class SetRuns:
-    """Results of some runs.
+    """Results of independent runs.
 
     Attributes
     ----------
     runs : int
-        How many there are. Where something (`trouble`) ended them early, these are the first of them.
+        Number of runs; only the first ones finished if something (`trouble`) ended the call early.
     settled : array of shape (runs, kept steps, variables)
-        The digit 0..k-1 of the state where a variable has coalesced, else -1. Without runs where only counts are kept.
+        The state (a digit 0..k-1) of a variable that has coalesced, else -1. Has no rows if only counts are kept.
     counts : array of shape (variables, 1 + states), or None
-        After the last step, the runs in which a variable has not coalesced, and those in which it has each state.
+        Number of runs in which a variable has not coalesced after the last step, and has coalesced in each state.
     error : float
-        Bounds the probability that any draw of a run was wrong.
+        Bound on the probability that rounding changes any update of a run.
     """
 
     runs: int
@@ -185,9 +150,9 @@ def run_sets(
     call_seed: np.random.SeedSequence | None = None,
     counts: bool = False,
 ) -> SetRuns:
-    """Run sets with these numbers (the first one a multiple of 64), and keep or count some variables.
+    """Make the runs with these numbers (the first number is a multiple of 64), and keep or count some variables.
 
-    A checkpoint keeps `call_seed`, from which `sequence` was made: the seed to resume with.
+    A checkpoint keeps `call_seed`, from which `sequence` was made and with which the call can be repeated.
     """
     runner = on_backend(kernel, scan, len(numbers), running.backend)
     job = make_set_job(model, runner, scan, labels, sequence, every, counts)
@@ -199,7 +164,7 @@ def make_set_job(
     model: Model, runner: Runner, scan: Scan, labels: list[Hashable], sequence: np.random.SeedSequence,
     every: int | None = None, counts: bool = False,
 ) -> Job:  # fmt: skip
-    """Return the job of a batch of runs; with `counts`, runs are counted and not kept."""
+    """Return the job of runs, which keeps states after every `every` steps, or only `counts` after the last step."""
     region = runner.region
     record = Record(labels, every=every)
     rows = record._rows(model, region)
@@ -209,7 +174,7 @@ def make_set_job(
 
 
 def collect_sets(kernel: SetKernel, job: Job, outcome: Outcome) -> SetRuns:
-    """Return the results of runs of a kernel, or of its twin on the GPU."""
+    """Return the results of the runs of a kernel."""
     nothing = np.empty((len(job.stops), len(job.rows), 0), dtype=np.int16)
     settled = (outcome.states(job) if job.states else nothing).transpose(2, 0, 1)
     counts = outcome.counts(job) if job.counts else None
@@ -218,14 +183,11 @@ def collect_sets(kernel: SetKernel, job: Job, outcome: Outcome) -> SetRuns:
 
 @dataclass(frozen=True)
 class SetTally:
-    """Counts over many runs, after each kept step (the first axis).
+    """Counts of runs that had not coalesced, after each kept step."""
 
-    `failures` are runs in which some variable had not coalesced, `open` those in which this one had not.
-    """
-
-    runs: int  # fewer than were asked for where something ended them early
-    failures: NDArray[np.int64]  # (points,)
-    open: NDArray[np.int64]  # (points, variables)
+    runs: int  # fewer than were asked for if something (`trouble`) ended the call early
+    failures: NDArray[np.int64]  # (kept steps,): runs in which some variable had not coalesced
+    open: NDArray[np.int64]  # (kept steps, variables): runs in which this variable had not coalesced
     kernel: str
     error: float
     trouble: Trouble | None
@@ -242,7 +204,7 @@ def tally_sets(
     every: int | None = None,
     running: Running = PLAIN,
 ) -> SetTally:
-    """Count, a block of runs after the other, so that memory does not grow with their number."""
+    """Count runs that have not coalesced, block after block, so that memory does not grow with their number."""
     points = 1 if every is None else -(-len(scan) // every)
     block = max(64, MAX_KEPT_STATES // (len(labels) * points) // 64 * 64)
     failures, unsettled = np.zeros(points, dtype=np.int64), np.zeros((points, len(labels)), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""One path for all runs: batches of chains over an executor, with progress, interruption and checkpoints."""
+"""All runs take one path: batches of chains over an executor, with progress, interruption and checkpoints."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ from dobrushin._shared.executors import (
 from dobrushin._shared.running import Running
 from dobrushin._shared.state_file import StateFile
 
-# Updates between looks at whether to stop: some tens of milliseconds.
+# Updates between two checks of whether to stop (some tens of milliseconds), and the least number of sweeps of a long
+# cycle, since waves are fastest when many sweeps run at once.
 CHUNK = 10**7
 SWEEPS = 64
-# Seconds between these looks with slow kernels.
+# Largest number of seconds between these checks.
 LOOK_SECONDS = 0.2
-# Batches of a run with a checkpoint must be the same wherever it is resumed: as if for this number of cores.
+# Runs with a checkpoint are split for this number of cores, so that batches are the same wherever the run resumes.
 _CHECKPOINT_CORES = 4
 _FORMAT = "dobrushin checkpoint 3"
 _SAME = "model, scan, seed, chains, record and kernel"
@@ -48,23 +49,24 @@ _PARTS = ("x", "states", "counts")
 
 @dataclass(frozen=True)
 class Job:
-    """All that a batch needs to know; small enough to be sent to another process."""
+    """Description of a run that all batches share; small enough to send to another process."""
 
     runner: Runner
     scan: Scan
     master: NDArray[np.uint64]
-    rows: NDArray[np.int64]  # variables to keep, by own number
-    stops: NDArray[np.int64]  # steps after which to keep them
-    largest: int  # most states of a variable that is kept
+    rows: NDArray[np.int64]  # own numbers of the variables to keep
+    stops: NDArray[np.int64]  # steps after which to keep their states
+    largest: int  # largest number of states of a variable to keep
     states: bool = True  # whether to keep states
-    counts: bool = False  # whether to count them
-    start: Start | None = None  # None: as the runner starts by itself
+    counts: bool = False  # whether to count states
+    start: Start | None = None  # None: the start of the runner
     guard: Guard | None = None
+    is_from_past: bool = False  # whether random numbers are counted back from the last step of the scan
 
 
 @dataclass
 class Progress:
-    """State of a batch on its way: enough to resume from."""
+    """State of a batch that is running, from which the batch can resume."""
 
     step: int = 0
     kept: int = 0
@@ -73,14 +75,14 @@ class Progress:
     counts: NDArray[np.int64] | None = None
 
     def snapshot(self) -> Progress:
-        """Return a copy that stays as it is while the batch runs (kept states are only added to: they are shared)."""
+        """Return a copy that does not change while the batch runs; kept states are shared, as they are only added."""
         counts = None if self.counts is None else self.counts.copy()
         return Progress(self.step, self.kept, self.x.copy(), self.states, counts)
 
 
 @dataclass
 class Control:
-    """Messages between the main thread and the batches; not sent to other processes."""
+    """Messages between the main thread and batches in threads; not sent to other processes."""
 
     deadline: Deadline
     stop: threading.Event = field(default_factory=threading.Event)
@@ -90,7 +92,7 @@ class Control:
     snapshots: bool = False
 
     def report(self, index: int, now: Progress, updates: int) -> None:
-        """Report the progress of a batch, leave a copy to resume from, and stop if the run has been stopped."""
+        """Report the progress of a batch and leave a copy to resume from; raise `Stopped` if the run has ended."""
         with self.lock:
             self.updates += updates
             if self.snapshots:
@@ -100,17 +102,17 @@ class Control:
 
 
 class Stopped(TimeUp):
-    """A batch that was told to stop."""
+    """Exception in a batch that was told to stop."""
 
 
 def run_batch(shared: Any, chains: range, progress: Progress | None, control: Control | None, index: int) -> Progress:
-    """Take some chains through the scan; `shared` is the job as it was sent."""
+    """Run a range of chains to the end of the scan; `shared` is the job as `share` sent it."""
     job: Job = receive(shared)
     runner, scan = job.runner, job.scan
     now = progress or _begin(job, chains)
     chunk = runner.look(len(chains))
     if chunk is None:
-        # The variables of random steps are drawn a chunk at a time; long cycles are fastest when many are run at once.
+        # All variables of a chunk of random steps are drawn, and held in memory, before the first update.
         periods = () if scan.is_random else (segment.period for segment in scan._segments)
         updates = CHUNK // 10 if scan.is_random else max(CHUNK, SWEEPS * max(periods))
         chunk = min(max(1, updates // len(chains)), runner.steps_in(LOOK_SECONDS, scan, len(chains)))
@@ -120,7 +122,8 @@ def run_batch(shared: Any, chains: range, progress: Progress | None, control: Co
         for segment in scan._segments:
             lo, hi = max(now.step - before, 0), min(target - before, segment.steps)
             if lo < hi:
-                runner.run(now.x, Work(job.master, chains, segment, lo, hi, before + lo))
+                number, stride = (len(scan) - 1 - before - lo, -1) if job.is_from_past else (before + lo, 1)
+                runner.run(now.x, Work(job.master, chains, segment, lo, hi, number, stride))
             before += segment.steps
         done = (target - now.step) * len(chains)
         now.step = target
@@ -149,27 +152,27 @@ def _begin(job: Job, chains: range) -> Progress:
 
 
 class Outcome:
-    """Results of a run: the batches that finished, by number.
+    """Results of a run, by number of the batch.
 
-    Of a run that ended early these are the chains with the first numbers, up to the first one that is missing. Later
-    ones that happened to finish are left out: how long a chain takes may depend on where it goes. Where only counts are
-    kept, those of the first batches are added up: memory does not grow with them.
+    The results of a run that ended early are those of the first batches, up to the first batch that did not finish.
+    Later batches that happened to finish are left out, since the time of a chain may depend on its states. Counts
+    without states are added up over the first batches, so that memory does not grow with their number.
 
     Attributes
     ----------
     first : int
         Number of batches from the first on that have finished, without a gap.
     all_chains : int
-        Chains of all finished batches.
+        Number of chains of all finished batches.
     added : array or None
-        Counts of the first batches, where they are added up.
+        Sum of the counts of the first batches, where only counts are kept.
     parts : dict
-        The others, by number.
+        Results of other finished batches, by number.
     trouble : KeyboardInterrupt, Lost, TimeUp or None
-        What ended the run early.
+        Reason why the run ended early.
     """
 
-    def __init__(self, batches: Batches, adds_up: bool) -> None:
+    def __init__(self, batches: Batches | list[range], adds_up: bool) -> None:
         self.batches, self._adds_up = batches, adds_up
         self.first = self.all_chains = 0
         self.added: NDArray[np.int64] | None = None
@@ -190,18 +193,18 @@ class Outcome:
 
     @property
     def chains(self) -> int:
-        """Number of the first chains that finished."""
-        return self.batches[self.first - 1].stop - self.batches.numbers.start if self.first else 0
+        """Number of chains of the first batches."""
+        return self.batches[self.first - 1].stop - self.batches[0].start if self.first else 0
 
     def states(self, job: Job) -> NDArray[Any]:
-        """Return the kept states of the first chains: (kept steps, variables, chains)."""
+        """Return the states of the first batches, an array of shape (kept steps, variables, chains)."""
         pieces = [states for k in range(self.first) if (states := self.parts[k].states) is not None]
         if not pieces:
             return np.empty((len(job.stops), len(job.rows), 0), dtype=job.runner.dtype)
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=2)
 
     def counts(self, job: Job) -> NDArray[np.int64]:
-        """Return how often each kept variable was in each state."""
+        """Return the counts of the first batches, an array of shape (variables, states)."""
         if self.added is not None:
             return self.added
         total = np.zeros((len(job.rows), job.largest), dtype=np.int64)
@@ -210,16 +213,22 @@ class Outcome:
         return total
 
 
-def run_batches(job: Job, numbers: range, call_seed: np.random.SeedSequence, running: Running, what: str) -> Outcome:
-    """Run the chains with these numbers; `what` stands beside the progress bar, a checkpoint keeps `call_seed`."""
-    batches = job.runner.batches(numbers, _CHECKPOINT_CORES if running.checkpoint else workers_of(running.executor))
-    region = job.runner.region
+def run_batches(
+    job: Job, numbers: range | list[range], call_seed: np.random.SeedSequence, running: Running, what: str
+) -> Outcome:
+    """Run the chains with these numbers, or these batches of chains.
+
+    The progress bar shows `what`; a checkpoint keeps `call_seed`, with which the call can be repeated.
+    """
+    workers = _CHECKPOINT_CORES if running.checkpoint else workers_of(running.executor)
+    batches: Batches | list[range] = numbers if isinstance(numbers, list) else job.runner.batches(numbers, workers)
+    region, chains = job.runner.region, sum(map(len, batches))
     log.info(
         "%s: kernel %s, region of %d variables (%d updated), %d chains of %d steps in %d batches",
-        what, job.runner.name, region.size, len(region.updated), len(numbers), len(job.scan), len(batches),
+        what, job.runner.name, region.size, len(region.updated), chains, len(job.scan), len(batches),
     )  # fmt: skip
     outcome = Outcome(batches, adds_up=not job.states)
-    total = len(job.scan) * len(numbers)
+    total = len(job.scan) * chains
     saved, done = None, 0
     if running.checkpoint is not None:
         saved = Checkpoint(running.checkpoint, call_seed, (job, numbers, len(batches)), outcome)
@@ -230,7 +239,7 @@ def run_batches(job: Job, numbers: range, call_seed: np.random.SeedSequence, run
         outcome.trouble = trouble = _run_all(job, outcome, running, saved, done, report)
     if trouble is not None:
         ended = type(trouble).__name__
-        log.info("%s ended early (%s) with %d of %d chains", what, ended, outcome.all_chains, len(numbers))
+        log.info("%s ended early (%s) with %d of %d chains", what, ended, outcome.all_chains, chains)
     return outcome
 
 
@@ -242,15 +251,14 @@ def _run_all(
     done: int,
     report: Callable[[int], None] | None,
 ) -> Trouble | None:
-    """Run the batches that have not finished, after `done` updates; return what ended the run early, or None."""
+    """Run the batches that have not finished, after `done` updates; return the reason of an early end, or None."""
     batches = finished.batches
     partial = {k: p.snapshot() for k, p in checkpoint.under_way.items()} if checkpoint else {}
     control = Control(running.deadline, updates=done, snapshots=checkpoint is not None)
     control.under_way |= checkpoint.under_way if checkpoint else {}
     executor = running.executor or own_executor()
-    own = executor is None
     futures: dict[int, Future[Progress]] = {}
-    # Executors that do not share memory with us get batches that cannot be asked or told anything.
+    # Batches in other processes cannot report progress, or be told to stop.
     told = control if shares_memory(executor) else None
     workers = job.runner.workers or os.cpu_count() or 1
     pool = own_threads(min(len(batches), workers)) if executor is None else executor
@@ -277,7 +285,7 @@ def _run_all(
 
             def submit(pool: Executor, k: int) -> Future[Progress]:
                 future = pool.submit(run_batch, shared, batches[k], partial.get(k), told, k)
-                if isinstance(future, Future):  # else the pool is no executor, which is noticed where it is waited for
+                if isinstance(future, Future):  # `run_pieces` refuses a pool that returns anything else
                     futures[k] = future
                 return future
 
@@ -288,17 +296,18 @@ def _run_all(
         raise
     finally:
         control.stop.set()
-        if own:
+        if executor is None:
             pool.shutdown(wait=True, cancel_futures=True)
         save()
 
 
 def _raise_first(
-    job: Job, batches: Batches, futures: dict[int, Future[Progress]], is_sound: Callable[[int], bool]
+    job: Job, batches: Batches | list[range], futures: dict[int, Future[Progress]], is_sound: Callable[[int], bool]
 ) -> None:
-    """Raise the error of the lowest batch that has one: the same, whichever was noticed first.
+    """Raise the error of the first batch with an error, so that the error does not depend on the order of threads.
 
-    Batches before one that failed may not have begun. The starts of those that are not known to be sound are made here.
+    Batches before the one that failed may not have begun. Their starts are made here, unless `is_sound` says that the
+    start of the batch is known to be allowed.
     """
     errors: dict[int, BaseException] = {}
     for k, future in futures.items():
@@ -313,7 +322,7 @@ def _raise_first(
 
 
 class Checkpoint(StateFile):
-    """The batches of a run by number, in a file; read into its outcome when it is made, if the file exists."""
+    """File with the batches of a run, which the constructor reads into the outcome if the file exists."""
 
     def __init__(self, path: Path, seed: np.random.SeedSequence, parts: Any, outcome: Outcome) -> None:
         super().__init__(path, _FORMAT, "run", seed, parts, _SAME)
@@ -330,7 +339,7 @@ class Checkpoint(StateFile):
                 known: Any = outcome if kind == "finished" else self.under_way
                 known[int(k)] = Progress(step, kept, *arrays)
             self.begin(_arrays(outcome, self.under_way))
-        except BaseException:  # also Ctrl-C: the same process may go on from the file
+        except BaseException:  # also Ctrl-C: the same process may resume from the file
             self.close()
             raise
 
@@ -345,6 +354,6 @@ def _arrays(finished: Outcome, under_way: dict[int, Progress]) -> dict[str, Any]
             arrays[f"{name}.at"] = np.array([progress.step, progress.kept], dtype=np.int64)
             for part in _PARTS:
                 if (value := getattr(progress, part)) is not None:
-                    # A running batch adds to its kept states, and the arrays to write must not change.
+                    # A running batch adds states to its array, and the arrays to write must not change.
                     arrays[f"{name}.{part}"] = value.copy() if parts is under_way and part == "states" else value
     return arrays

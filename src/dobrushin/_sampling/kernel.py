@@ -33,7 +33,10 @@ CACHE_BYTES = 2**22
 
 @dataclass(frozen=True)
 class Work:
-    """Steps `lo` to `hi` of a segment, for a range of chains; step `lo` has the number `step` in the scan."""
+    """Steps `lo` to `hi` of a segment, for a range of chains.
+
+    Step `lo` uses the random numbers of step number `step`, later ones those of step + stride, step + 2 stride, ...
+    """
 
     master: NDArray[np.uint64]
     chains: range
@@ -41,6 +44,7 @@ class Work:
     lo: int
     hi: int
     step: int
+    stride: int = 1  # -1 for runs from the past: the last step of a run has the number 0
 
     @property
     def steps(self) -> int:
@@ -212,9 +216,9 @@ class Runner(ABC):
     def start(self, master: NDArray[np.uint64], chains: range) -> Any:
         """Return initial states: uniform, or sets of all states."""
 
-    @abstractmethod
     def load(self, states: NDArray[np.int64]) -> Any:
         """Return initial states from digits 0..k-1 of shape (variables, chains)."""
+        raise NotImplementedError(f"The runner {self.name!r} has its own start and takes no initial states.")
 
     @abstractmethod
     def run(self, x: Any, work: Work) -> None:

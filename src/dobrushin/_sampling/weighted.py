@@ -1,8 +1,8 @@
-"""Independent tries from the proposal of mini-buckets, each with a weight in [0, 1]; completed ones are exact draws.
+"""Independent tries (importance samples) from the proposal of mini-buckets, each with a weight in [0, 1].
 
-Theory page, "Bounded weights". The state of a try has probability q(x), and its weight has the mean f(x) / (q(x) U), U
-the bound of the mini-buckets. With the threshold 1 the weight is 0 or 1, and the tries with weight 1 are exact draws
-from f / Z. [trusted]
+Theory page, "Bounded weights". A try draws the state x with probability q(x), and its weight has the mean
+f(x) / (q(x) U), where U is the bound of the mini-buckets. With the threshold 1 the weight is 0 or 1, and the states of
+tries with weight 1 are exact draws from f / Z. [trusted]
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from dobrushin._shared.arrays import frozen
 from dobrushin._shared.executors import Trouble
 from dobrushin._shared.running import PLAIN, Running, master_key
 
-# Seconds of a step of a try, and of each table that it reads (benchmarks/strong.py).
+# Seconds of a step of a try, and of each table that the step reads (benchmarks/strong.py).
 _SECONDS_PER_STEP, _SECONDS_PER_READ = 5e-8, 4e-8
-# Seconds that a batch takes at most, about.
+# Approximate largest number of seconds of a batch.
 _BATCH_SECONDS = 0.1
 # Words of 16 bits that hold the logarithm of a weight.
 _WORDS = 4
-# Tries of one run of exact draws.
+# Largest number of tries that `draw_exactly` runs at a time.
 _MAX_TRIES = 2**20
-# One step, which makes a whole try.
+# A scan of one step, which makes a whole try.
 _ONE_STEP = Scan(np.zeros(1, dtype=np.int64))
 
 
 class Steps(NamedTuple):
-    """Arrays of `draw_tries`."""
+    """Steps of a try, one for each variable, as arguments of the loop `draw_tries`."""
 
     steps: NDArray[np.int64]
     reads: NDArray[np.int64]
@@ -47,7 +47,7 @@ class Steps(NamedTuple):
 
 
 def needed_variables(layout: Layout, asked: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which variables have to be drawn: the asked ones, those of split buckets, and those they depend on."""
+    """Return which variables a try draws: asked variables, variables of split buckets, and variables they depend on."""
     needed = np.zeros(len(layout.sizes), dtype=np.bool_)
     needed[asked] = True
     for bucket in layout.buckets:
@@ -58,7 +58,7 @@ def needed_variables(layout: Layout, asked: NDArray[np.int64]) -> NDArray[np.boo
 
 
 def make_steps(made: MiniBuckets, asked: NDArray[np.int64]) -> tuple[Steps, float]:
-    """Return the steps of a try, last bucket first, and a bound on the error of a uniform number, for all steps."""
+    """Return the steps of a try, last bucket first, and a bound on the total rounding error of its uniform numbers."""
     layout = made.layout
     needed = needed_variables(layout, asked)
     steps: list[tuple[int, ...]] = []
@@ -111,14 +111,14 @@ def _columns(rows: list[tuple[int, ...]], width: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Tries(Runner):
-    """Runner of tries: `read` gives the weight, as words, and the digits of the asked variables."""
+    """Runner of tries: `read` returns the weight, as _WORDS words, and the digits of the asked variables."""
 
     steps: Steps
-    asked: NDArray[np.int64]  # numbers of the variables to keep
+    asked: NDArray[np.int64]  # variables to keep
     n: int
-    threshold: float  # logarithm of the weight below which tries are given up at random
+    threshold: float  # logarithm of the weight below which tries end at random
     error: NDArray[np.float64]
-    region: Region  # the rows that are kept
+    region: Region  # a stand-in whose variables are the rows that `read` returns
     name: ClassVar[str] = "weights"
     lanes: ClassVar[int] = 1
     batch: ClassVar[int] = 2**14
@@ -126,7 +126,7 @@ class Tries(Runner):
 
     @classmethod
     def make(cls, made: MiniBuckets, asked: NDArray[np.int64], threshold: float) -> Tries:
-        """Return the runner for some asked variables; `threshold` is the logarithm of a weight, 0 for exact draws."""
+        """Make the runner for asked variables; `threshold` is the logarithm of a weight, 0 for exact draws."""
         steps, error = make_steps(made, asked)
         rows, nothing = np.arange(_WORDS + len(asked)), np.empty(0, dtype=np.int64)
         region = Region(Numbering(len(rows), rows), rows[:1], np.zeros(2, dtype=np.int64), nothing, rows, slice(None))
@@ -156,9 +156,6 @@ class Tries(Runner):
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.float64]:
         return np.zeros((1 + len(self.asked), len(chains)))
 
-    def load(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
-        raise NotImplementedError("tries begin with nothing")
-
     def run(self, x: NDArray[np.float64], work: Work) -> None:
         state = np.zeros(self.n, dtype=np.int64)
         draw_tries(work.keys(1), self.threshold, *self.steps, self.asked, state, x)
@@ -171,19 +168,19 @@ class Tries(Runner):
 
 
 class WeightedDraws(NamedTuple):
-    """Tries with these numbers, or the first of them: those whose weight is not 0.
+    """Tries whose weight is not 0.
 
     Attributes
     ----------
     tries : int
-        Number of all tries.
+        Number of all tries, fewer than were asked for if something (`trouble`) ended the run early.
     numbers : array
-        Which of them have these weights.
+        Numbers of the tries whose weight is not 0, counted from the first try.
     weights : array
     states : array of shape (kept tries, asked variables)
         Digits.
     trouble : KeyboardInterrupt, Lost, TimeUp or None
-        What ended the run early.
+        Reason why the run ended early.
     """
 
     tries: int
@@ -197,7 +194,7 @@ def draw_weighted(
     runner: Tries, numbers: range, sequence: np.random.SeedSequence, running: Running = PLAIN,
     call_seed: np.random.SeedSequence | None = None,
 ) -> WeightedDraws:  # fmt: skip
-    """Draw the tries with these numbers; a checkpoint keeps `call_seed`, the seed to resume with."""
+    """Draw the tries with these numbers; a checkpoint keeps `call_seed`, with which the call can be repeated."""
     rows = np.arange(_WORDS + len(runner.asked))
     job = Job(runner, _ONE_STEP, master_key(sequence), rows, np.array([1]), 0)
     outcome = run_batches(job, numbers, call_seed or sequence, running, "drawing weights")
@@ -213,11 +210,13 @@ class ExactDraws(NamedTuple):
     Attributes
     ----------
     states : array of shape (draws, asked variables)
-        Digits; fewer draws than were asked for where something (`trouble`) ended them early.
+        Digits; fewer draws than were asked for if something (`trouble`) ended the run early.
     tries : int
+        Number of tries that the draws took.
     error : float
-        Bound on the probability that rounding touches any of the tries.
+        Bound on the probability that rounding changes any of the tries.
     trouble : KeyboardInterrupt, Lost, TimeUp or None
+        Reason why the run ended early.
     """
 
     states: NDArray[np.int16]
@@ -229,9 +228,9 @@ class ExactDraws(NamedTuple):
 def draw_exactly(
     made: MiniBuckets, asked: NDArray[np.int64], draws: int, sequence: np.random.SeedSequence, running: Running = PLAIN
 ) -> ExactDraws:
-    """Draw from the joint law of some variables: the first completed tries, which are independent of each other.
+    """Draw exactly from the joint law of asked variables: the states of the first tries with weight 1.
 
-    The rate of completed tries is Z / U. The logarithm of a state's probability is off by at most twice
+    A try has weight 1 with probability Z / U. The logarithm of a state's probability is off by at most twice
     ``made.distortion``, besides the error of the tries.
     """
     runner = Tries.make(made, asked, 0.0)
