@@ -1,4 +1,4 @@
-"""Certificates by simulation: how often the targets no longer depend on their start. [trusted]"""
+"""Certificates by simulation: how often targets still depend on the start after a scan. [trusted]"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TOO_LONG = "Ask for fewer runs or steps, or allow it with time_limit= (seconds 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Coalescence:
-    """A certificate by simulation: how far the law of the targets after a scan can be from the model's.
+    """Certificate by simulation: a bound on the distance between the law of the targets after a scan and the model's.
 
     Attributes
     ----------
@@ -40,19 +40,19 @@ class Coalescence:
         Upper confidence limit on the probability that some target still depends on the start, which bounds the
         total variation of their joint law, for every start (in an allowed state).
     per_variable : array
-        For each target, in the order in which they were given, a limit for its own marginal. These hold all at once
+        For each target, in the order of `variables`, a limit for its own marginal. All of these limits hold at once
         with the stated confidence.
     confidence : float
-        Probability with which `value` holds; with which all of `per_variable` hold; with which all of a `curve` hold.
+        Probability that `value` holds; also the probability that all of `per_variable` hold, and all of a `curve`.
     runs, steps : int
-        How many runs there were: fewer than were asked for if `stopped_early`. Then the limits are wider, so that they
-        hold whatever ended the runs.
+        Number of runs and of steps of each. With `stopped_early` there are fewer runs than were asked for, and the
+        limits are wider, so that they hold whatever ended the runs.
     failures : int
         Runs in which some target had not coalesced.
     variables : sequence of labels
         The targets.
     update_error : float
-        Bound on the probability that any draw of a run was wrong by rounding; included in all limits.
+        Bound on the probability that rounding changes any update of a run; included in all limits.
     kernel : str
     seed : int or SeedSequence
 
@@ -90,9 +90,9 @@ class Coalescence:
 
     @public()
     def curve(self, every: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the limit after 0, `every`, 2 `every`, ... steps and after the last, from the same runs.
+        """Return the limit after 0, `every`, 2 `every`, ... steps and after the last step, from the same runs.
 
-        All points hold at once with the stated confidence, so each is a little above what it would be alone.
+        All limits hold at once with the stated confidence, so each is a little wider than a single limit.
 
         Parameters
         ----------
@@ -126,10 +126,10 @@ class Coalescence:
 
     @public()
     def write_proof(self, path: str | os.PathLike[str]) -> None:
-        """Write a file that others can check without this library: ``python -m dobrushin.verify``.
+        """Write a proof of `value` that others can check without this library: ``python -m dobrushin.verify``.
 
-        It proves `value`, with all runs in one block. (The limits of `per_variable` hold with the same confidence by
-        themselves, not together with it; for the proof of one of them, certify that target alone.)
+        The limits of `per_variable` hold with the same confidence by themselves, not together with `value`. To prove
+        the limit of a single target, certify that target alone.
 
         Examples
         --------

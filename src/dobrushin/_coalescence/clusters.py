@@ -1,8 +1,8 @@
 """Exact draws of ferromagnets at every temperature, by coupling from the past on random clusters. [trusted]
 
-A draw goes through rounds: round r begins `past` * 2^r sweeps in the past, with the same random numbers at the same
-times as all other rounds. It is done once the clusters of the targets at time 0 do not depend on the start. Draws that
-are not done after the last round stay open: how many rounds there are is fixed beforehand, and no clock ends a draw.
+A draw runs in rounds. Round r begins `past` * 2^r sweeps in the past, and all rounds use the same random numbers at the
+same times. A draw is done when the clusters of the targets at time 0 no longer depend on the start. A draw that is not
+done after the last round stays open: the number of rounds is fixed beforehand, and no clock ends a draw.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from dobrushin._shared.call import current_deadline
 from dobrushin._shared.executors import Trouble, cores
 from dobrushin._shared.running import Running, master_key
 
-# Seconds per edge that is updated or variable that is visited, on one core.
+# Seconds per updated edge or visited variable, on one core.
 _SECONDS_PER_VISIT = 4.5e-8
-# Sweeps of the first round where nothing is known.
+# Sweeps of the first round without a pilot.
 _PAST = 4
-# The last round begins so many times as far back as the first one, and at least so many sweeps.
+# Sweeps of the last round: this multiple of the first round, and at least this number.
 _LAST_ROUND_FACTOR, _LAST_ROUND_SWEEPS = 64, 1024
-# Draws of a pilot, and the share of its time after which no further one is begun.
+# Draws of a pilot, and the share of its time after which it begins no further draw.
 _PILOT_DRAWS, _PILOT_SHARE = 8, 0.2
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(1996, 2017))
-# Seconds that a batch of draws should take, and the most draws in one.
+# Seconds that a batch of draws should take, and the largest number of draws in a batch.
 _BATCH_SECONDS, _MAX_DRAWS = 0.2, 4096
 
 
 @dataclass(frozen=True)
 class ClusterRunner(Runner):
-    """Rounds of sweeps on random clusters: a step is a sweep over all edges, and all rounds together are the scan."""
+    """Runner of random clusters: a step is a sweep over all edges, and the scan is all rounds one after the other."""
 
     magnet: Ferromagnet
     region: Region
@@ -58,12 +58,12 @@ class ClusterRunner(Runner):
 
     @property
     def scan(self) -> Scan:
-        """Return a scan with as many steps as all rounds have sweeps, by which batches measure work."""
+        """Scan with one step for each sweep of all rounds, by which batches measure work."""
         return Scan.systematic(1, self.past * (2**self.rounds - 1))
 
     @property
     def last_round(self) -> int:
-        """Return the updates of edges in the last round."""
+        """Number of edge updates in the last round."""
         return self.past * 2 ** (self.rounds - 1) * self.magnet.edges
 
     @property
@@ -72,7 +72,7 @@ class ClusterRunner(Runner):
 
     @property
     def run_error(self) -> float:
-        """Bound the probability that rounding touches a draw: its thresholds, its colours, its model."""
+        """Bound on the probability that rounding of thresholds, colours or the model changes a draw."""
         sweeps = self.past * 2 ** (self.rounds - 1)
         colours = len(self.targets) * self.magnet.q * 2.0**-63
         of_model = math.expm1(2.0 * self.magnet.error) if self.magnet.error < 1.0 else 1.0
@@ -87,7 +87,7 @@ class ClusterRunner(Runner):
         return Batches(numbers, size)
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.int32]:
-        """Return for each draw: sweeps that it took (0 while it is open), clusters of the targets, states of edges."""
+        """Return a row for each draw: sweeps of the last round (-1 while open), clusters of targets, states of edges."""
         states = len(self.magnet.neighbor) + len(self.magnet.start) - 1
         return np.full((len(chains), 1 + len(self.targets) + -(-states // 4)), OPEN, dtype=np.int32)
 
@@ -95,14 +95,14 @@ class ClusterRunner(Runner):
         self.go(x, work.lo, work.hi, work.keys(1))
 
     def go(self, x: NDArray[np.int32], lo: int, hi: int, keys: NDArray[np.uint64]) -> float:
-        """Take draws through some sweeps; return the seconds that this takes on an ordinary machine."""
+        """Run sweeps `lo` to `hi` of some draws; return the seconds that they take on an ordinary machine."""
         magnet, spent = self.magnet, np.zeros(len(x), dtype=np.int64)
         halves = (magnet.start, magnet.neighbor, magnet.twin, magnet.first, magnet.tied, magnet.low, magnet.high)
         run_clusters(lo, hi, self.past, *halves, self.targets, keys, x, spent)
         return _SECONDS_PER_VISIT * float(spent.sum())
 
     def read(self, x: NDArray[np.int32], rows: NDArray[np.int64], chains: int) -> NDArray[np.int32]:
-        """Return the sweeps of each draw, and the clusters of the targets: all rows, whichever are asked for."""
+        """Return the sweeps of each draw and the clusters of the targets; `rows` is ignored."""
         return x[:, : 1 + len(self.targets)].T.copy()
 
 
@@ -114,9 +114,9 @@ class Clusters(NamedTuple):
     clusters : array of shape (draws, targets)
         0 for the cluster of the ghost, 1 + the first target of any other cluster; -1 where a draw is open.
     sweeps : array
-        How far back the last round of each draw began.
+        Number of sweeps of the last round of each draw.
     error : float
-        Bounds the probability that a draw was touched by rounding.
+        Bound on the probability that rounding changed a draw.
     """
 
     runner: ClusterRunner
@@ -146,9 +146,9 @@ class Clusters(NamedTuple):
 def make_runner(
     model: Model, targets: NDArray[np.int64], past: int = _PAST, most_steps: float = math.inf
 ) -> ClusterRunner:
-    """Return what draws the clusters of some targets, with a first round of `past` sweeps.
+    """Make the runner for some targets, with `past` sweeps in the first round and at most `most_steps` in the last.
 
-    `CertificateError` where the model is no ferromagnet. No draw depends on `past`; rounds end at `most_steps` updates.
+    Draws do not depend on `past`. Raises `CertificateError` if the model is no ferromagnet.
     """
     magnet = read_ferromagnet(model)
     _, region = model._region(np.arange(model.n_variables))
@@ -164,9 +164,9 @@ def make_runner(
 
 
 def try_runner(model: Model, targets: NDArray[np.int64], patience: float) -> ClusterRunner | None:
-    """Return what draws clusters after a pilot, which chooses the first round and tells how long a draw takes.
+    """Make the runner after a pilot, which chooses the first round and estimates the time of a draw.
 
-    None if the pilot is not done within `patience` expected seconds: it is ended by its work, not by the clock.
+    Return None if the pilot needs more than `patience` seconds, estimated from its work and not measured by a clock.
     """
     pilot = make_runner(model, targets, 1)
     sweeps: list[int] = []
@@ -192,7 +192,7 @@ def try_runner(model: Model, targets: NDArray[np.int64], patience: float) -> Clu
 def draw_clusters(
     runner: ClusterRunner, numbers: range, sequence: np.random.SeedSequence, running: Running
 ) -> Clusters:
-    """Draw the clusters with these numbers; of a run that ends early the first ones."""
+    """Make the draws with these numbers, or the first of them if the run ends early."""
     runner_there: Any = on_backend(runner, runner.scan, len(numbers), running.backend)
     master, scan = master_key(sequence), runner.scan
     job = Job(runner_there, scan, master, np.arange(1 + len(runner.targets)), np.array([len(scan)]), 0)
@@ -202,5 +202,5 @@ def draw_clusters(
 
 
 def expected_seconds(runner: ClusterRunner, draws: float) -> float:
-    """Estimate the time of some draws on all cores."""
+    """Estimate the seconds that a number of draws takes on all cores."""
     return 1e-3 + runner.draw_seconds * draws / min(cores(), max(1.0, draws))

@@ -1,8 +1,8 @@
 """Ferromagnets: models whose random clusters can be drawn, after relabelling their states. [trusted]
 
-Each coupling multiplies the weight by exp(K), K > 0, if x_j = turn(x_i), where turn permutes the states. Relabelling
-the states of each variable (for spins: flipping some) makes every such condition x_j = x_i. Fields favour one state
-each, the same one in all variables of a component after relabelling.
+Each coupling multiplies the weight by exp(K), K > 0, if x_j = turn(x_i), where `turn` permutes the states. Relabelling
+the states of each variable (for spins: flipping some) turns every such condition into x_j = x_i. Each field favours one
+state, and after relabelling all fields of a component favour the same state.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ _REMEDY = "Pass method='auto' to let the library choose another method."
 
 @dataclass(frozen=True)
 class Ferromagnet:
-    """Random clusters of a model: half-edges side by side by variable, thresholds of edges, states by relabelling.
+    """Random clusters of a model: its edges, their thresholds, and its states after relabelling.
 
     Attributes
     ----------
     q : int
         Number of states of each variable.
     start, neighbor, twin, first : arrays
-        Half-edges; see the kernel.
+        Half-edges, as in `_kernels.clusters`.
     tied : array
         Variables with a field, each with an edge to the ghost.
     low, high : arrays
-        Thresholds of the edges, those to the ghost last: random words below `low` open an edge, words from `high` on
-        close it, and words in between open it where its ends are connected.
+        Thresholds of the edges, with the edges to the ghost at the end. A random word below `low` opens an edge, a word
+        from `high` on closes it, and a word in between opens it if its ends are connected.
     gauge : array of shape (n, q)
-        The state of a variable for each colour.
+        State of each variable for each colour.
     favourite : array
-        The colour of the ghost at each variable.
+        Colour of the ghost in the component of each variable.
     component : array
         Number of the component of each variable.
     error : float
-        Bound on the error of the log-density, by rounding of potentials.
+        Bound on the error of the log-density by rounding of potentials.
     """
 
     q: int
@@ -76,31 +76,31 @@ class Ferromagnet:
 
     @property
     def sweep_error(self) -> float:
-        """Bound the probability that rounding of thresholds changes an edge in a sweep."""
+        """Bound on the probability that rounding of thresholds changes an edge in a sweep."""
         return self.edges * _EDGE_ERROR
 
     def has_field(self, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether some variable in the component of each of these has a field."""
+        """Return for each of these variables whether its component has a field."""
         tied = np.zeros(int(self.component.max()) + 1, dtype=np.bool_)
         tied[self.component[self.tied]] = True
         return np.asarray(tied[self.component[positions]])
 
 
 class _Pairs(NamedTuple):
-    """Pairs as written: K, which turn of states they reward; strengths of fields, and the states they favour."""
+    """Couplings and fields of a model before relabelling."""
 
     i: NDArray[Any]
     j: NDArray[Any]
-    K: NDArray[np.float64]  # negative where no turn of states makes it positive
-    turn: NDArray[np.int64]
-    turns: NDArray[np.int16]  # (turns, q), permutations of the states
-    H: NDArray[np.float64]
-    favourite: NDArray[np.int64]
+    K: NDArray[np.float64]  # strength; negative where a table rewards no permutation of states
+    turn: NDArray[np.int64]  # number of the permutation that the pair rewards
+    turns: NDArray[np.int16]  # (permutations, q)
+    H: NDArray[np.float64]  # strength of the field of each variable
+    favourite: NDArray[np.int64]  # state that the field favours
     error: float
 
 
 def read_ferromagnet(model: Model) -> Ferromagnet:
-    """Return the random clusters of a model, read once per model; `CertificateError` where it is no ferromagnet."""
+    """Return the random clusters of a model, kept by the model; raise `CertificateError` if it is no ferromagnet."""
     found = model._form.memory.get(_READ, lambda: _read(model._form))
     if isinstance(found, _Refusal):
         labels = [printable(label) for label in model._labels_at(np.array(found.positions, dtype=np.int64))]
@@ -118,7 +118,7 @@ def is_ferromagnet(model: Model) -> bool:
 
 
 class _Refusal(Exception):
-    """Why a model is no ferromagnet, with gaps for the labels of some variables."""
+    """Reason why a model is no ferromagnet, with gaps for the labels of variables."""
 
     def __init__(self, words: str, *positions: int) -> None:
         super().__init__(words)
@@ -195,12 +195,12 @@ _READERS: dict[type[Form], Callable[[Any], _Pairs]] = {
 
 
 def _blocks(form: FactorTables, factors: NDArray[np.int64], size: int) -> NDArray[np.float64]:
-    """Return the tables of some factors of this size as rows."""
+    """Return the tables of factors, each with `size` entries, as rows."""
     return form.table[form.table_start[factors][:, None] + np.arange(size)]
 
 
 def _one_favourite(unaries: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return by how much each variable favours one state over the others, which it must not tell apart."""
+    """Return the state that each variable favours, and by how much; all its other states must have equal unaries."""
     favourite = unaries.argmax(axis=1)
     others = unaries.copy()
     others[np.arange(len(unaries)), favourite] = -np.inf
@@ -213,7 +213,7 @@ def _one_favourite(unaries: NDArray[np.float64]) -> tuple[NDArray[np.float64], N
 
 
 def _assemble(form: Form, pairs: _Pairs) -> Ferromagnet:
-    """Relabel states and lay out half-edges; `_Refusal` where couplings are frustrated or fields disagree."""
+    """Relabel states and lay out half-edges; raise `_Refusal` if couplings are frustrated or fields disagree."""
     n, q = form.n_variables, pairs.turns.shape[1]
     if (pairs.K < 0).any():
         k = int(np.argmax(pairs.K < 0))
@@ -244,7 +244,7 @@ def _assemble(form: Form, pairs: _Pairs) -> Ferromagnet:
     ghost = _colour_of_ghost(component, tied, colour)
     H = pairs.H[tied]
     low, high = _thresholds(np.concatenate([K, H]), q)
-    # In the order of their first ends: sweeps pass through memory once.
+    # Edges in the order of their first ends, so that a sweep passes through memory once.
     along = np.argsort(np.minimum(i, j), kind="stable")
     low, high = (np.concatenate([part[:E][along], part[E:]]) for part in (low, high))
     twins, firsts, ties = (frozen(part.astype(np.int32)) for part in (twin, place[:E][along], tied))
@@ -257,9 +257,9 @@ def _assemble(form: Form, pairs: _Pairs) -> Ferromagnet:
 def _colour_of_ghost(
     component: NDArray[np.int32], tied: NDArray[np.int64], colour: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the colour that the fields of each component favour, 0 without fields; `_Refusal` if they disagree."""
+    """Return the colour that the fields of each component favour, 0 without fields; raise `_Refusal` if they differ."""
     some = np.full(int(component.max()) + 1, -1, dtype=np.int64)
-    some[component[tied[::-1]]] = tied[::-1]  # the first one of each component
+    some[component[tied[::-1]]] = tied[::-1]  # first variable with a field in each component
     against = tied[colour[tied] != colour[some[component[tied]]]]
     if len(against):
         first = int(some[component[against[0]]])
@@ -271,10 +271,10 @@ def _colour_of_ghost(
 
 
 def _thresholds(K: NDArray[np.float64], q: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return the probabilities of edges that open alone or by a connection, in units of 2^-53.
+    """Return the probabilities that an edge opens without and with a connection of its ends, in units of 2^-53.
 
-    With u = 2^-53: exp and expm1 are off by 2 u of their size, so p / (p + q exp(-K)) by at most 8 u of its own, and
-    rounding down to a unit takes another u.
+    With u = 2^-53, the relative error of exp and expm1 is at most 2 u, that of p / (p + q exp(-K)) at most 8 u, and
+    rounding down to a unit adds another u.
     """
     p, rest = -np.expm1(-K), q * np.exp(-K)
     with np.errstate(divide="ignore"):

@@ -1,6 +1,6 @@
-"""Bounding sets for variables of any number of states, in many runs side by side. [trusted]
+"""Bounding sets of variables with any number of states, in many runs side by side. [trusted]
 
-An update draws an exponential time for each state, with the state's weight as rate; the first state to finish wins.
+An update draws an exponential time for each state, with the state's weight as rate; the state with the least time wins.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from dobrushin._sampling.labels import SAFE_EXPONENT, LocalFactors, local_factor
 from dobrushin._shared.arrays import UNIT, frozen, prefix_sums
 from dobrushin.errors import ArgumentError
 
-# States are kept in 16 bits, and -1 stands for none.
+# States are kept in 16 bits; -1 stands for a variable that has not coalesced.
 _MAX_STATES = 2**15 - 1
-# Entries of tables that take as long as an ordinary update, and how many times as long an entry takes run by run
+# Table entries that take as long as an ordinary update, and the factor by which an entry takes longer run by run
 # (benchmarks/tables.py).
 _ORDINARY_ENTRIES, _BY_RUN = 100.0, 10.0
 
 
 class FlagKernel(SetKernel):
-    """Sets of labels: for each label of each variable a row of flags that say whether it is possible."""
+    """Kernel of sets of labels: a row of flags for each label of each variable, set where the label is possible."""
 
     first: NDArray[np.int64]  # row of the first label of each variable
     states: NDArray[np.int64]
@@ -45,7 +45,7 @@ class FlagKernel(SetKernel):
 
 @dataclass(frozen=True)
 class SetLabels(FlagKernel):
-    """Potts models: labels race, by products of exponentials that are made beforehand."""
+    """Kernel of Potts models: labels race with times that are products of tabulated exponentials."""
 
     region: Region
     delay: NDArray[np.float64]  # exp(-coupling) of each neighbour
@@ -67,8 +67,9 @@ class SetLabels(FlagKernel):
         k, degree = unary.shape[1], np.diff(region.start)
         size = np.bincount(region.row, weights=np.abs(theta), minlength=region.size)
         size = size + np.abs(np.where(unary > -np.inf, unary, 0.0)).max(axis=1)
-        # A set is wrong only if a difference of two logarithms of times, whose density is at most 1/4, is nearer to its
-        # limit than all roundings together; for each of k (k - 1) ordered pairs. The last term is for the grid.
+        # A set is wrong only if, for one of k (k - 1) ordered pairs of labels, the difference of two log-times is within
+        # the sum of all roundings from its limit; the density of the difference is at most 1/4. The last term is for the
+        # grid of times.
         near = 2.0 * UNIT * (4.0 * size + 4.0 * (degree + 2) + 128.0)
         error = np.minimum(k * (k - 1) * near + 128.0 * k * UNIT, 1.0)
         delay = np.exp(unary.max(axis=1, keepdims=True) - unary)
@@ -89,7 +90,7 @@ class SetLabels(FlagKernel):
         return *rows, self.delay, self.unary, np.int32(self.region.size)
 
     def begin(self, runs: int) -> NDArray[np.uint8]:
-        """Return flags of possible labels, all set, and of variables with one label alone, none set."""
+        """Return flags of possible labels, all set, then flags of variables with a single label, none set."""
         size, k = self.unary.shape
         x = np.ones((size * (k + 1), runs), dtype=np.uint8)
         x[size * k :] = 0
@@ -102,10 +103,10 @@ class SetLabels(FlagKernel):
 
 @dataclass(frozen=True)
 class SetRace(FlagKernel):
-    """Bounding sets whose updates are races between states with exponential times; for every model."""
+    """Kernel of any model: states race with exponential times."""
 
     region: Region
-    largest: int  # most states of any variable of the model: random numbers per step
+    largest: int  # largest number of states of a variable of the model: random numbers per step
     states: NDArray[np.int64]
     first: NDArray[np.int64]  # row of the first label of each variable
     factors: LocalFactors
@@ -126,9 +127,9 @@ class SetRace(FlagKernel):
         tables = form.tables()
         factors = local_factors(pack_region(tables, region), region)
         k = form.cardinalities[region.place]
-        # A set is wrong only if a difference of two arrival times, whose density is at most 1/4, is nearer to its limit
-        # than all roundings together; for each of k (k - 1) ordered pairs. A time is a logarithm of at most 38, good to
-        # 2^-49 of itself, of a number good to 2^-49 of itself: 39 * 16 units. The last term is for the times' grid.
+        # A set is wrong only if, for one of k (k - 1) ordered pairs of states, the difference of two log-times is within
+        # the sum of all roundings from its limit; the density of the difference is at most 1/4. A log-time is at most 38
+        # and has a relative error of 2^-49, like its argument: 39 * 16 units. The last term is for the grid of times.
         near = 2.0 * UNIT * ((factors.counts + 4) * sum_factors(tables, region).largest + 1024.0)
         error = k * (k - 1) * near + 128.0 * k * UNIT
         first = prefix_sums(k)[:-1]
@@ -140,11 +141,9 @@ class SetRace(FlagKernel):
 
     @property
     def costs(self) -> NDArray[np.float64]:
-        """Costs by the entries of the tables that an update looks at: all of small ones, side by side for many runs.
-
-        Of others the possible entries, run by run, when sets have shrunk to some extent: the more members a factor
-        has, the less a single member that has coalesced reduces its entries.
-        """
+        # An update reads all entries of small tables, for many runs side by side. Of large tables it reads the possible
+        # entries, run by run, here with sets that have shrunk to some extent: the more members a factor has, the less
+        # one coalesced member reduces the number of possible entries.
         f_start, m_start, member = self.factors[:3]
         labels = np.repeat(self.states, np.diff(f_start))
         members, sums = np.diff(m_start), prefix_sums(np.log(self.states[member]))

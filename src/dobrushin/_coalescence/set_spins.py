@@ -1,4 +1,4 @@
-"""Sets of spins, that their neighbours' ends bound: 64 runs in one word, or by local fields. [trusted]"""
+"""Bounding sets of spins, by the lowest and the highest state: 64 runs in a word, or by local fields. [trusted]"""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from dobrushin._shared.arrays import UNIT, frozen
 
 @dataclass(frozen=True)
 class SetBits(SetKernel):
-    """64 runs in one number of 64 bits, for binary variables that follow or oppose each of at most 6 neighbours."""
+    """Kernel of 64 runs in a word, for spins with pair couplings to at most 6 neighbours."""
 
     region: Region
-    neighbor: NDArray[np.int64]  # rows of the configuration with the smallest chance of 1, then with the largest
+    neighbor: NDArray[np.int64]  # rows of the neighbours' states with the smallest chance of state 1, then the largest
     threshold: NDArray[np.uint64]
     error: NDArray[np.float64]
     name: ClassVar[str] = "set bits"
@@ -55,7 +55,7 @@ class SetBits(SetKernel):
         absent = neighbor == size
         low, high = np.where(absent, 2 * size, neighbor), np.where(absent, 2 * size, size + neighbor)
         rows = np.concatenate([np.where(follows, low, high), np.where(follows, high, low)], axis=1)
-        # Both ends of the set are drawn.
+        # Both ends of a set are rounded.
         error = np.minimum(2.0 * (error + 2.0**-52), 1.0)
         return cls(region, frozen(rows), frozen(bit_thresholds(probability)), frozen(error))
 
@@ -92,7 +92,7 @@ class SetBits(SetKernel):
 
 @dataclass(frozen=True)
 class SetField(SetKernel):
-    """Spins with couplings of pairs, of any degree."""
+    """Kernel of spins with pair couplings and any number of neighbours, by local fields."""
 
     region: Region
     theta: NDArray[np.float64]
@@ -113,18 +113,18 @@ class SetField(SetKernel):
         theta, fields = spins.couplings.data[region.entry], spins.fields[region.place]
         terms = np.diff(region.start).astype(np.int64)
         size = np.abs(fields) + terms * np.abs(theta).max(initial=0.0)
-        if spins is not form:  # many terms may have been added up, and may have cancelled
+        if spins is not form:  # couplings and fields are sums of terms, which may have cancelled
             tables = form.tables()
             factors = local_factors(pack_region(tables, region), region)
             terms = terms + factors.counts
             size = np.maximum(size, 2.0 * sum_factors(tables, region).largest)
-        # Two ends, each with a local field and an exponential; the parameters themselves were rounded on the way here.
+        # Two ends, each with a local field and an exponential; `spin_pairs` has rounded couplings and fields.
         error = 2.0 * UNIT * ((2 * terms + 16) * size + 256.0)
         return cls(region, frozen(theta), frozen(fields), frozen(np.minimum(error, 1.0)))
 
     @property
     def costs(self) -> NDArray[np.float64]:
-        """By the neighbours, whose sets in all runs of a batch are read."""
+        # An update reads the sets of all neighbours in all runs of a batch.
         near = 16 * self.region.size * self.batch <= CACHE_BYTES
         return (3.7 + (0.3 if near else 1.5) * np.diff(self.region.start)) / 5.0
 
@@ -144,7 +144,7 @@ class SetField(SetKernel):
 
 # -- binary models as spins with couplings and fields ---------------------------------------------
 
-# How many variables a term has at most.
+# Largest number of variables in a term, by form.
 _ORDERS: dict[type[Form], Callable[[Any], int]] = {
     SpinPairs: lambda _: 2,
     LabelPairs: lambda _: 2,
@@ -155,7 +155,7 @@ _ORDERS: dict[type[Form], Callable[[Any], int]] = {
 
 
 def has_spin_pairs(form: Form) -> bool:
-    """Return whether all variables are binary, with terms of at most two, and no state is forbidden."""
+    """Return whether all variables are binary, all terms have at most two variables, and no state is forbidden."""
     if (form.cardinalities != 2).any() or form.has_zeros:
         return False
     form, order = widen(form, _ORDERS)
@@ -163,7 +163,7 @@ def has_spin_pairs(form: Form) -> bool:
 
 
 def spin_pairs(form: Form) -> SpinPairs:
-    """Return such a form as spins with couplings and fields; places in its lists of neighbours stay the same."""
+    """Rewrite a form for which `has_spin_pairs` holds as spins with couplings and fields, with the same neighbours."""
     if isinstance(form, SpinPairs):
         return form
     graph = form.tables()
@@ -178,7 +178,7 @@ def spin_pairs(form: Form) -> SpinPairs:
     np.add.at(fields, i, 0.25 * ((t10 - t00) + (t11 - t01)))
     np.add.at(fields, j, 0.25 * ((t01 - t00) + (t11 - t10)))
     strength = 0.25 * ((t00 - t01) + (t11 - t10))
-    # Where couplings cancel, neighbours stay neighbours.
+    # Variables whose couplings cancel stay neighbours.
     start, columns = form.adjacency
     entries = np.repeat(np.arange(n), np.diff(start)) * n + columns
     values = np.zeros(len(columns))

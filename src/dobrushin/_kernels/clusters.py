@@ -1,12 +1,13 @@
 """Coupling from the past on the edges of random clusters (theory page, "Random clusters").
 
-Half-edges of a variable stand side by side: those of v are start[v] to start[v + 1] - 1, `neighbor` is the other end
-and `twin` the half-edge of the other direction. Edge e < E has the half-edges first[e] and twin[first[e]]; edge E + k
-joins the variable tied[k] to the ghost, which stands for the favoured state. The states of both chains are a byte for
-each half-edge, then one for each variable's edge to the ghost: bit 0 for the upper chain, bit 1 for the lower one.
+The half-edges of variable v have the numbers start[v] to start[v + 1] - 1. `neighbor` is the other end of a half-edge,
+and `twin` is the half-edge of the opposite direction. Edge e < E has the half-edges first[e] and twin[first[e]]. Edge
+E + k joins the variable tied[k] to the ghost, a vertex that stands for the favoured state. A draw runs two chains of
+edges, the upper and the lower. Their states are one byte for each half-edge, then one byte for each variable's edge to
+the ghost: bit 0 is set if the edge is open in the upper chain, bit 1 if it is open in the lower chain.
 
-The number of edge e at time -t is (t - 1) * edges + e of the stream of its draw, whatever the start of the chains; the
-colour of a cluster has the number START + its first target.
+Edge e at time -t uses random number (t - 1) * edges + e of the stream of its draw, whatever the start of the chains.
+The colour of a cluster uses random number START + the first target of the cluster.
 """
 
 import numpy as np
@@ -15,17 +16,18 @@ from dobrushin._kernels.generator import START, below, mix
 from dobrushin._shared.compile import kernel
 
 UPPER, LOWER, BOTH = 1, 2, 3
-GHOST, OPEN = 0, -1  # clusters of targets: that of the ghost, not known; others have the numbers of targets from 1 on
+GHOST, OPEN = 0, -1  # cluster of a target: the ghost's, or not yet known; other clusters are numbered from 1 on
 _MOST_SEARCHES = 2**30
 
 
 @kernel
 def run_clusters(lo, hi, past, start, neighbor, twin, first, tied, low, high, targets, keys, x, work):
-    """Take some draws through their rounds: steps lo to hi of the sweeps of all rounds together.
+    """Run sweeps lo to hi of some draws, where the sweeps of all rounds of a draw are numbered one after the other.
 
-    Round r begins at time -past * 2^r with all edges open in the upper chain and closed in the lower one. Row c of x
-    has the number of sweeps of the round in which both chains agree on the clusters of the targets at time 0 (-1
-    before), these clusters, and the states of edges as bytes. `work[c]` counts edges and visited variables.
+    Round r begins at time -past * 2^r with all edges open in the upper chain and closed in the lower chain. A draw is
+    done after the first round at whose end both chains have the same clusters of targets. Row c of x holds the number
+    of sweeps of that round (-1 while the draw is not done), the clusters of the targets, and the states of edges as
+    bytes. `work[c]` counts updated edges and visited variables.
     """
     mark = np.zeros(start.size - 1, dtype=np.int32)
     queue = np.empty((2, start.size - 1), dtype=np.int32)
@@ -74,7 +76,7 @@ def run_clusters(lo, hi, past, start, neighbor, twin, first, tied, low, high, ta
 
 @kernel
 def _joined(u, v, start, neighbor, state, mark, queue, counts):
-    """Return the bits of the chains in which u and v are connected; v = -1 is the ghost."""
+    """Return the bits of the chains in which u and v are connected; v = -1 stands for the ghost."""
     answer, differs = _search(u, v, LOWER, start, neighbor, state, mark, queue, counts)
     if answer:
         return np.uint8(BOTH)
@@ -86,78 +88,57 @@ def _joined(u, v, start, neighbor, state, mark, queue, counts):
 
 @kernel
 def _search(u, v, bit, start, neighbor, state, mark, queue, counts):
-    """Search from both ends in turns, until they meet or one cluster has no more variables.
+    """Search from both ends in turns, until the searches meet or one cluster has no more variables.
 
-    Return whether they are connected and, if not, whether an edge at the exhausted cluster differs between the chains.
+    Return whether u and v are connected and, if not, whether an edge at the exhausted cluster differs between chains.
     """
     counts[0] += 1
     ghosts = neighbor.size
-    mine, other = 2 * counts[0], 2 * counts[0] + 1
+    side, mine, other = 0, 2 * counts[0], 2 * counts[0] + 1
     mark[u] = mine
     queue[0, 0] = u
-    head0, tail0, head1, tail1 = 0, 1, 0, 0
-    differs0, differs1 = False, False
-    tied0, tied1 = False, v < 0
+    # The search whose turn it is, and the other search: first and last + 1 of the waiting variables, whether the
+    # cluster is tied to the ghost, whether one of its edges differs between the chains.
+    head, tail, tied, differs = 0, 1, False, False
+    other_head, other_tail, other_tied, other_differs = 0, 0, v < 0, False
     if v >= 0:
         mark[v] = other
         queue[1, 0] = v
-        tail1 = 1
+        other_tail = 1
     while True:
-        if not tied0:
-            if head0 == tail0:
-                counts[1] += head0 + head1
-                return False, differs0
-            w = queue[0, head0]
-            head0 += 1
+        if not tied:
+            if head == tail:
+                counts[1] += head + other_head
+                return False, differs
+            w = queue[side, head]
+            head += 1
             if state[ghosts + w]:
                 if state[ghosts + w] & bit:
-                    if tied1:
-                        counts[1] += head0 + head1
+                    if other_tied:
+                        counts[1] += head + other_head
                         return True, False
-                    tied0 = True
-                differs0 |= state[ghosts + w] != BOTH
+                    tied = True
+                differs |= state[ghosts + w] != BOTH
             for h in range(start[w], start[w + 1]):
                 s = state[h]
                 if s & bit:
                     z = neighbor[h]
                     if mark[z] == other:
-                        counts[1] += head0 + head1
+                        counts[1] += head + other_head
                         return True, False
                     if mark[z] != mine:
                         mark[z] = mine
-                        queue[0, tail0] = z
-                        tail0 += 1
-                differs0 |= s == UPPER
-        if not tied1:
-            if head1 == tail1:
-                counts[1] += head0 + head1
-                return False, differs1
-            w = queue[1, head1]
-            head1 += 1
-            if state[ghosts + w]:
-                if state[ghosts + w] & bit:
-                    if tied0:
-                        counts[1] += head0 + head1
-                        return True, False
-                    tied1 = True
-                differs1 |= state[ghosts + w] != BOTH
-            for h in range(start[w], start[w + 1]):
-                s = state[h]
-                if s & bit:
-                    z = neighbor[h]
-                    if mark[z] == mine:
-                        counts[1] += head0 + head1
-                        return True, False
-                    if mark[z] != other:
-                        mark[z] = other
-                        queue[1, tail1] = z
-                        tail1 += 1
-                differs1 |= s == UPPER
+                        queue[side, tail] = z
+                        tail += 1
+                differs |= s == UPPER
+        side, mine, other = 1 - side, other, mine
+        head, tail, other_head, other_tail = other_head, other_tail, head, tail
+        tied, differs, other_tied, other_differs = other_tied, other_differs, tied, differs
 
 
 @kernel
 def _agree(targets, start, neighbor, state, mark, queue, found):
-    """Set `found` to the clusters of the targets and return True, if they are the same in both chains."""
+    """Return whether the clusters of the targets are the same in both chains, and if so write them to `found`."""
     _label(targets, UPPER, start, neighbor, state, mark, queue[0])
     for k in range(targets.size):
         found[k + 1] = mark[targets[k]]
@@ -176,7 +157,7 @@ def _agree(targets, start, neighbor, state, mark, queue, found):
 
 @kernel
 def _label(targets, bit, start, neighbor, state, mark, queue):
-    """Mark the variables of each target's cluster by -1 - (1 + the first target in it), or -1 with the ghost."""
+    """Mark all variables of each target's cluster by -2 - the first target in the cluster, or -1 with the ghost."""
     mark[:] = 0
     ghosts = neighbor.size
     for k in range(targets.size):
@@ -202,7 +183,7 @@ def _label(targets, bit, start, neighbor, state, mark, queue):
 
 @kernel
 def colour_clusters(clusters, places, gauge, favourite, keys, states):
-    """Draw the states of the targets, one for each cluster: places[k] is the number of target k among all variables."""
+    """Draw one colour for each cluster, which gives the states of its targets; target k is variable places[k]."""
     q = gauge.shape[1]
     for c in range(clusters.shape[0]):
         for k in range(clusters.shape[1]):
@@ -218,10 +199,10 @@ def colour_clusters(clusters, places, gauge, favourite, keys, states):
 
 @kernel
 def align_states(start, neighbor, turn, turns):
-    """Relabel states so that all pairs reward equal ones: half-edge h rewards turns[turn[h]][x] beside state x.
+    """Relabel states as colours so that pairs reward equal colours; half-edge h rewards turns[turn[h]][x] beside x.
 
-    Return the state of each variable for each colour, the number of its component, and a half-edge on which colours
-    would have to differ, or -1.
+    Return the state of each variable for each colour, the number of each variable's component, and a half-edge that
+    rewards different colours, or -1 if there is none.
     """
     n, q = start.size - 1, turns.shape[1]
     gauge = np.empty((n, q), dtype=np.int16)
