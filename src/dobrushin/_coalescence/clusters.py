@@ -87,7 +87,7 @@ class ClusterRunner(Runner):
         return Batches(numbers, size)
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.int32]:
-        """Return a row for each draw: sweeps of the last round (-1 while open), clusters of targets, states of edges."""
+        """Return a row for each draw: sweeps of the last round (-1 while open), clusters of targets, edges."""
         states = len(self.magnet.neighbor) + len(self.magnet.start) - 1
         return np.full((len(chains), 1 + len(self.targets) + -(-states // 4)), OPEN, dtype=np.int32)
 

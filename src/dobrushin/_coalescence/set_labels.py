@@ -67,9 +67,9 @@ class SetLabels(FlagKernel):
         k, degree = unary.shape[1], np.diff(region.start)
         size = np.bincount(region.row, weights=np.abs(theta), minlength=region.size)
         size = size + np.abs(np.where(unary > -np.inf, unary, 0.0)).max(axis=1)
-        # A set is wrong only if, for one of k (k - 1) ordered pairs of labels, the difference of two log-times is within
-        # the sum of all roundings from its limit; the density of the difference is at most 1/4. The last term is for the
-        # grid of times.
+        # A set is wrong only if, for one of k (k - 1) ordered pairs of labels, the difference of two log-times is
+        # within the sum of all roundings from its limit; the density of the difference is at most 1/4. The last term
+        # is for the grid of times.
         near = 2.0 * UNIT * (4.0 * size + 4.0 * (degree + 2) + 128.0)
         error = np.minimum(k * (k - 1) * near + 128.0 * k * UNIT, 1.0)
         delay = np.exp(unary.max(axis=1, keepdims=True) - unary)
@@ -127,9 +127,10 @@ class SetRace(FlagKernel):
         tables = form.tables()
         factors = local_factors(pack_region(tables, region), region)
         k = form.cardinalities[region.place]
-        # A set is wrong only if, for one of k (k - 1) ordered pairs of states, the difference of two log-times is within
-        # the sum of all roundings from its limit; the density of the difference is at most 1/4. A log-time is at most 38
-        # and has a relative error of 2^-49, like its argument: 39 * 16 units. The last term is for the grid of times.
+        # A set is wrong only if, for one of k (k - 1) ordered pairs of states, the difference of two log-times is
+        # within the sum of all roundings from its limit; the density of the difference is at most 1/4. A log-time is
+        # at most 38 and has a relative error of 2^-49, like its argument: 39 * 16 units. The last term is for the grid
+        # of times.
         near = 2.0 * UNIT * ((factors.counts + 4) * sum_factors(tables, region).largest + 1024.0)
         error = k * (k - 1) * near + 128.0 * k * UNIT
         first = prefix_sums(k)[:-1]

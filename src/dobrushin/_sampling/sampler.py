@@ -1,4 +1,4 @@
-"""Drawing: the public function, and runs of chains from arguments that are checked."""
+"""The public function `sample`, and runs of chains for other stages."""
 
 from __future__ import annotations
 
@@ -38,24 +38,22 @@ from dobrushin._shared.running import (
 from dobrushin.errors import ArgumentError
 from dobrushin.typing import Initial, KernelName, ModelLike, ScanLike, Seed
 
-# Chains that fill a device, and updates that are worth its start (benchmarks/gpu.py).
+# From these numbers of chains and of updates on, "auto" takes the GPU (benchmarks/gpu.py).
 MANY_CHAINS, MANY_UPDATES = 2**16, 10**10
 _TOO_LARGE = "Keep fewer variables (record=), only counts (record='counts'), or draw in several calls."
-_TOO_LONG = (
-    "Ask for fewer chains or steps, or allow it with time_limit= (seconds after which what is there is returned)."
-)
+_TOO_LONG = "Ask for fewer chains or steps, or pass time_limit= (seconds after which finished chains are returned)."
 
 
 @dataclass(frozen=True)
 class Record:
-    """What `sample` keeps of a run.
+    """Choice of the states that `sample` keeps.
 
     Parameters
     ----------
     variables : labels, optional
-        Which variables; default all that the scan can see (those it updates, and their neighbours).
+        Variables to keep; default all variables that the scan updates, and their neighbours.
     every : int, optional
-        Keep the states after every `every` steps; default only after the last.
+        Keep the states after every `every` steps; default only after the last step.
     states : bool
         Keep the states themselves.
     counts : bool
@@ -88,7 +86,7 @@ class Record:
             raise ArgumentError("states", "True when 'counts' is False: something must be kept", self.states)
 
     def _rows(self, model: Model, region: Region) -> NDArray[np.int64]:
-        """Return the numbers in the region of the variables to keep."""
+        """Return the variables to keep, by their numbers in the region."""
         if self.variables is None:
             return np.arange(region.size)
         positions = check.positions(list(self.variables), model.labels, model._lookup, "record")
@@ -105,12 +103,12 @@ class Record:
         return np.arange(every, steps + 1, every)
 
 
-# Only the last states.
+# Keeps the last states alone.
 FINAL = Record()
 
 
 def read_record(record: Any) -> Record:
-    """Return a Record from one, or from one of its short forms: None, "final", "counts", or labels."""
+    """Return a Record from the argument `record`: None, "final", "counts", labels or a Record."""
     if isinstance(record, Record):
         return record
     if record is None or check.is_text(record, "final"):
@@ -138,8 +136,8 @@ def sample(
 ) -> Samples:
     """Run a scan on a model, in independent chains.
 
-    Only the variables that the scan updates and their neighbours exist while it runs, so the cost of a chain depends
-    on the scan and not on the size of the model.
+    Only the variables that the scan updates and their neighbours are held in memory, so the time of a chain depends on
+    the scan and not on the size of the model.
 
     Parameters
     ----------
@@ -147,19 +145,18 @@ def sample(
     scan : Scan or ScanResult
     chains : int
     seed : int, SeedSequence, Generator or None
-        With the same seed and kernel the first chains are the same however many are asked for, whatever the
-        executor.
+        With the same seed and kernel, the first chains are the same for any number of chains and any executor.
     initial : "uniform", "mode", array or function
         Independent uniform states, or one allowed state in chains where these are forbidden; each variable's most
         likely state by its own potentials; states of shape (n,) or (chains, n); or a function from an array of chain
         numbers to states of shape (len, n), called once for each batch of chains.
     record : Record, "final", "counts" or labels, optional
-        What to keep; default the final states.
+        States or counts to keep; default the final states.
     kernel : {"bits", "counts", "table", "dense", "field", "potts", "conditional", "factors"}, optional
         Force a kernel; default the fastest that fits, which the result names.
     time_limit : number, optional
-        Seconds after which to return what is there: the chains with the first numbers, up to the first one that did
-        not finish. Without it, a run that would take longer than an hour is refused; ``math.inf`` allows it.
+        Seconds after which to return the first chains, up to the first chain that did not finish. Without a limit, a
+        run that would take longer than an hour is refused; ``math.inf`` allows it.
     progress : bool, optional
         Show progress. None: only in a terminal or notebook; True: always; False: never.
     run : RunOptions, optional
@@ -172,11 +169,11 @@ def sample(
     Raises
     ------
     Interrupted
-        On Ctrl-C; ``error.result`` has the first chains.
+        On Ctrl-C; ``error.result`` has the first chains that finished.
     BudgetError
         When the run would take too long, or more memory than there is.
     WorkerError
-        When the executor ends early, as a process pool does when one of its workers dies; it has them too.
+        When the executor ends early, as a process pool does when one of its workers dies; ``error.result`` as above.
 
     Notes
     -----
@@ -209,9 +206,9 @@ def sample(
 
 @singledispatch
 def make_runner(model: Model, scan: Scan, chains: int, kernel: str | None, initial: Any) -> Runner:
-    """Return the kernel of `sample`: the one of that name, or the fastest that fits.
+    """Return the kernel of `sample` by name, or the fastest kernel that fits.
 
-    A family whose states are not digits registers a function of its own.
+    A family with continuous states registers a function of its own.
     """
     del initial
     if kernel is not None:
@@ -230,17 +227,17 @@ def run_chains(
     record: Record = FINAL,
     running: Running = PLAIN,
 ) -> tuple[Samples, Trouble | None]:
-    """Run the chains with these numbers (the first one a multiple of 64) by a kernel made for the model and scan.
+    """Run the chains with these numbers, the first of them a multiple of 64, by a kernel made for the model and scan.
 
-    `start` is the `initial` of `sample`; a kernel with a start of its own ignores it. Of a run that ends early, return
-    the first chains, and what ended it.
+    `start` is the argument `initial` of `sample`; a kernel with a fixed start ignores it. A run that ends early returns
+    its first chains, with the reason.
     """
     if record.counts and not kernel.counts_states:
         raise ArgumentError("record", "states: those of a field are not counted", got="counts")
     runner = on_backend(kernel, scan, len(numbers), running.backend)
     job = make_job(model, runner, scan, len(numbers), sequence, start, record)
-    if record.states and running.deadline is NO_DEADLINE:  # with one, only what is finished in time is kept
-        kept = 2.0 * len(numbers) * len(job.rows) * len(job.stops)  # in batches, and put together
+    if record.states and running.deadline is NO_DEADLINE:  # a limit may end the run before memory does
+        kept = 2.0 * len(numbers) * len(job.rows) * len(job.stops)  # the batches, and their concatenation
         require_memory("Keeping these states", kept * np.dtype(kernel.dtype).itemsize, _TOO_LARGE)
     outcome = run_batches(job, numbers, sequence, running, "sampling")
     return collect(model, job, outcome, record, sequence), outcome.trouble
@@ -268,7 +265,7 @@ def make_job(
 
 
 def _largest(model: Model, region: Region, rows: NDArray[np.int64]) -> int:
-    """Return the largest number of states of some variables of a region."""
+    """Return the largest number of states of the variables `rows` of a region."""
     if model._spins:
         return 2
     sizes = model.cardinalities
@@ -276,12 +273,10 @@ def _largest(model: Model, region: Region, rows: NDArray[np.int64]) -> int:
 
 
 def on_backend(runner: Runner, scan: Scan, chains: int, backend: str) -> Runner:
-    """Return the runner itself, or its twin on the GPU if that is asked for, or if "auto" finds that it pays."""
-    if backend == "auto":
-        is_large = chains >= MANY_CHAINS and chains * len(scan) >= MANY_UPDATES
-        if runner.twin is None or not is_large or not is_available():
-            return runner
-    if backend == "cpu":
+    """Return the runner, or its twin on the GPU for the backend "cuda" or for "auto" and a large run."""
+    is_large = chains >= MANY_CHAINS and chains * len(scan) >= MANY_UPDATES
+    is_wanted = backend == "cuda" or (backend == "auto" and is_large and runner.twin is not None and is_available())
+    if not is_wanted:
         return runner
     if runner.twin is None:
         raise ArgumentError("backend", f"'cpu' for the kernel {runner.name!r}", "cuda")
@@ -292,20 +287,20 @@ def on_backend(runner: Runner, scan: Scan, chains: int, backend: str) -> Runner:
 
 
 def collect(model: Model, job: Job, outcome: Outcome, record: Record, sequence: np.random.SeedSequence) -> Samples:
-    """Return the samples of a run."""
+    """Return the samples of a run, in the states and labels of the model."""
     states, counts = None, None
     if job.states:
         states = outcome.states(job)
         if model._spins:
             states *= 2
             states -= 1
-        # (draws, variables, chains) in memory: seen as (chains, draws, variables) without a copy
+        # An array (draws, variables, chains) in memory becomes a view (chains, draws, variables).
         states = states.transpose(2, 0, 1) if record.every is not None else states[0].T
     if job.counts:
         counts = outcome.counts(job)
     n, runner = model.n_variables, job.runner
     error = update_error(n, job.scan, runner) if model._is_whole else np.array(runner.errors_in(job.scan).max())
-    if model._error:  # the draws follow the model as it was rounded
+    if model._error:  # the numbers of the model were rounded before the draws
         error = np.where(error > 0, np.minimum(error + model._error, 1.0), 0.0)
     is_all = len(job.rows) == n and is_increasing(job.rows)
     kept = runner.region.positions if is_all else runner.region.positions[job.rows]

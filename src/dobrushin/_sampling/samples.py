@@ -1,4 +1,4 @@
-"""Samples: the states that a run kept."""
+"""The result of `sample`: states and counts that a run kept."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ if TYPE_CHECKING:
     import pandas
 
 FORMAT = "dobrushin samples 2"
-# Variables whose shares a notebook shows.
+# Variables that a notebook shows.
 _SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Samples:
-    """States that a run kept, and how they were drawn.
+    """States and counts that a run kept, with its scan, seed and kernel.
 
     Attributes
     ----------
     states : array or None
-        States of shape (chains, variables); (chains, draws, variables) when they were kept after every `every` steps.
+        States of shape (chains, variables), or (chains, draws, variables) if states were kept every `every` steps.
     counts : array or None
         Of shape (variables, states): how often each variable was in each state, over chains and kept steps.
     variables : sequence
-        Labels of the variables that were kept, in the order of the arrays.
+        Labels of the kept variables, in the order of the arrays.
     chains, steps : int
-        Number of chains (those that finished) and of steps of each.
+        Number of chains that finished, and number of steps of each chain.
     scan : Scan
     seed : int or SeedSequence
-        With it the run can be repeated.
+        Seed that repeats the run.
     kernel : str
-        The kernel that drew; its name can be given to `sample` to draw the same again.
+        Name of the kernel, which repeats the run as the argument `kernel` of `sample`.
     update_error : array
-        For each variable of the model, a bound on the total-variation error of one of its updates as it was drawn (0
-        for variables that were not updated). A single number, the largest, for a lazy model.
+        For each variable of the model, a bound on the total-variation error of an update by rounding (0 for variables
+        that were not updated). A single number, the largest, for a lazy model.
     state_names : StateNames or None
-        What the states are called, in the order of `variables`. The arrays have numbers.
+        Names of the states, in the order of `variables`. The arrays have numbers.
     """
 
     states: NDArray[Any] | None
@@ -71,19 +71,19 @@ class Samples:
     state_names: StateNames | None
     _spins: bool
     _cardinality: int
-    # "uniform"; "uniform where allowed", if chains with a forbidden state began in an allowed one instead; or "given".
+    # "uniform"; "uniform where allowed" if chains with a forbidden state began in an allowed state; or "given".
     _start: str
-    # Of fields, whose states are real numbers and whose `update_error` is a distance: where all chains began.
+    # Start of all chains of a field, whose states are real numbers and whose `update_error` is a distance; else None.
     _point: NDArray[np.float64] | None
 
     @property
     def steps(self) -> int:
-        """Steps of each chain."""
+        """Number of steps of each chain."""
         return len(self.scan)
 
     @public()
     def marginals(self) -> NDArray[np.float64]:
-        """Return the share of each state, (variables, states), from the counts if there are any, else from the states.
+        """Return the share of each state, an array (variables, states), from the counts or else from the states.
 
         Examples
         --------
@@ -110,7 +110,7 @@ class Samples:
         Parameters
         ----------
         f : function
-            Of an array of states of shape (..., variables), giving an array of shape (...).
+            Maps an array of states of shape (..., variables) to an array of shape (...).
 
         Examples
         --------
@@ -124,7 +124,7 @@ class Samples:
     def variation(
         self, model: Model | Influence, targets: Targets | None = None, weights: Weights | None = None
     ) -> Variation:
-        """Return the certificate of the scan as it was drawn: with the errors of the updates.
+        """Return the certificate of the scan, including the errors of the updates.
 
         Examples
         --------
@@ -134,7 +134,7 @@ class Samples:
         >>> run.variation(model, targets=[0]).value < 1e-6
         True
         """
-        if self._point is not None:  # the errors of draws are known to the field
+        if self._point is not None:  # `variation` computes the errors of a field itself
             return variation(model, self.scan, targets, weights, initial=self._point)
         return variation(model, self.scan, targets, weights, update_error=self.update_error)
 
@@ -144,7 +144,7 @@ class Samples:
         Parameters
         ----------
         certificate : Variation, optional
-            Its text is kept among the attributes, with the scan, the seed and the kernel.
+            Its text becomes an attribute of the data, beside the scan, the seed and the kernel.
         """
         attributes = {"scan": repr(self.scan), "seed": str(self.seed), "kernel": self.kernel,
                       "start": self._start, "update_error": float(self.update_error.max(initial=0.0)),
@@ -169,14 +169,14 @@ class Samples:
         return frame
 
     def _called(self, k: int) -> NDArray[Any]:
-        """Return the kept states of the variable number `k`, chain by chain, by name where they have names."""
+        """Return the states of column `k`, chain by chain, by name where states have names."""
         states = self._draws()[..., k].ravel()
         names = None if self.state_names is None else self.state_names.at(k)
         return call_states(states, names, self._spins)
 
     @public()
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to an .npz file (the name is used as given). Labels must be numbers, strings or tuples of them."""
+        """Write to an .npz file with exactly this name. Labels must be numbers, strings or tuples of these."""
         labels = self.variables
         sequence = seed_sequence(self.seed)
         about = {
@@ -238,7 +238,7 @@ class Samples:
         return self.states
 
     def _draws(self) -> NDArray[Any]:
-        """Return states of shape (chains, draws, variables)."""
+        """Return the states as an array (chains, draws, variables)."""
         states = self._need_states()
         return states[:, None, :] if states.ndim == 2 else states
 
@@ -271,7 +271,7 @@ class Samples:
 
 
 def arviz_data(groups: dict[str, dict[str, Any]], coords: dict[str, Any], dims: dict[str, list[str]]) -> Any:
-    """Return arrays as ArviZ data, for any of its versions."""
+    """Return arrays as the data type of the installed version of ArviZ."""
     arviz = require("arviz", "formats")
     with warnings.catch_warnings():
         # ArviZ warns about more chains than draws, which are normal here.

@@ -1,4 +1,4 @@
-"""Where chains start: uniformly, where the caller says, or in a state that no factor forbids."""
+"""Starts of chains: uniform states, states of the caller, or a state that no factor forbids."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import current_deadline
 from dobrushin.errors import ArgumentError, BudgetError
 
-# The search for an allowed state looks at this many tables by trying and undoing choices (2 s on random 3-SAT), then
-# it changes this many states to repair violated tables (3 s), before it gives up.
+# The search for an allowed state gives up after this number of tables in the depth-first search (2 s on random 3-SAT),
+# followed by this number of repairs of violated tables (3 s).
 _MAX_LOOKS, _MAX_REPAIRS = 200_000, 500_000
 _SEARCH = "search for an allowed state"
-# Looks or repairs between two looks at the time limit: some milliseconds.
+# Tables or repairs between two checks of the time limit: some milliseconds.
 _CHECK_EVERY = 256
 
 Start = Callable[[range], NDArray[np.int64]]
@@ -35,7 +35,7 @@ Start = Callable[[range], NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Given:
-    """One state for all chains, or one for each chain."""
+    """Start of chains: one state for all chains, or one state for each chain."""
 
     states: NDArray[np.int64]  # (variables, 1) or (variables, chains)
 
@@ -47,7 +47,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Computed:
-    """States of chains by a function of the user."""
+    """Start of chains by a function of the user."""
 
     model: Model
     region: Region
@@ -58,7 +58,7 @@ class Computed:
 
 
 def read_start(model: Model, form: Form, region: Region, initial: Any, chains: int) -> Start:
-    """Return a function from a range of chains to digits 0..k-1, (variables, chains); not for uniform starts."""
+    """Return the start that `initial` describes: a function from a range of chains to digits (variables, chains)."""
     if check.is_text(initial, "mode"):
         return Given(form.favourites(region.place)[:, None])
     if callable(initial):
@@ -69,18 +69,18 @@ def read_start(model: Model, form: Form, region: Region, initial: Any, chains: i
 
 @dataclass(frozen=True)
 class Guard:
-    """Check of starts that a factor of an updated variable forbids: it refuses or replaces them."""
+    """Check of starts that a factor of an updated variable forbids: the guard refuses or replaces forbidden starts."""
 
     factors: LocalFactors
     positions: NDArray[np.int64]
     labels: Sequence[Hashable]
-    refuge: NDArray[np.int64] | None = None  # an allowed state, where forbidden starts are replaced
-    has_given_up: bool = False  # whether a refuge was searched for, and not found
+    refuge: NDArray[np.int64] | None = None  # allowed state that replaces forbidden starts; None: they are refused
+    has_given_up: bool = False  # whether the search for a refuge gave up
 
     def admit(self, states: NDArray[Any], first: int) -> NDArray[np.int64] | None:
-        """Return the states to start from instead of these, of shape (variables, chains); None if these are allowed.
+        """Return states (variables, chains) without forbidden starts; None if all of `states` are allowed.
 
-        `first` is the number of the first chain.
+        `first` is the number of the first chain, for error messages.
         """
         states = np.ascontiguousarray(states, dtype=np.int64)
         if first_forbidden(*self.factors, states)[0] < 0:
@@ -106,7 +106,7 @@ class Guard:
 
 
 def make_guard(model: Model, form: Form, region: Region, is_uniform: bool) -> Guard | None:
-    """Return the guard of a region, with a refuge for starts that are drawn; None where no start can be forbidden."""
+    """Return the guard of a region, with a refuge if starts are uniform; None if no factor can forbid a start."""
     tables = form.tables()
     factors = local_factors(pack_region(tables, region), region)
     entries = np.flatnonzero(np.isneginf(tables.table))
@@ -115,7 +115,7 @@ def make_guard(model: Model, form: Form, region: Region, is_uniform: bool) -> Gu
         return None
     refuge = None
     if is_uniform:
-        with contextlib.suppress(BudgetError):  # where the search gives up, forbidden starts are refused
+        with contextlib.suppress(BudgetError):  # if the search gives up, the guard refuses forbidden starts
             if (state := allowed_state(form)) is None:
                 raise ArgumentError("model", "one that allows some joint state", model)
             refuge = frozen(state[region.place])
@@ -139,7 +139,7 @@ def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[n
         requirement = f"states of shape ({model.n_variables},) or ({chains}, {model.n_variables})"
         got = array.shape[1:] if len(array) == 1 == chains else array.shape
         raise ArgumentError("initial", requirement, got=f"shape {got}")
-    # Only what is simulated is looked at.
+    # Only variables of the region are simulated, and checked.
     seen = check.real_array(array[:, region.positions], "initial").T
     if model._spins:
         check.all_entries((seen == 1) | (seen == -1), seen, "initial", "-1 or +1")
@@ -151,9 +151,9 @@ def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[n
 
 
 def allowed_state(form: Form) -> NDArray[np.int64] | None:
-    """Return digits 0..k-1 of all variables that no factor forbids; None if no joint state is allowed.
+    """Return a joint state (digits 0..k-1) that no factor forbids; None if no joint state is allowed.
 
-    `BudgetError` if the search gives up, `LateError` if the time limit of the call ends it.
+    Raises `BudgetError` if the search gives up, `LateError` if the time limit of the call ends it.
     """
     zeros = np.zeros(form.n_variables, dtype=np.int64)
     if not form.has_zeros:
@@ -173,9 +173,9 @@ def check_feasible(model: Model, form: Form) -> None:
 
 
 class _AllowedState:
-    """Search for an allowed state: depth first, and where that takes long by repairs of violated tables.
+    """Search for an allowed state: depth first, and if that takes long by repairs of violated tables.
 
-    Changes of domains are recorded, so that they can be undone.
+    `trail` records changes of domains, so that the depth-first search can undo them.
     """
 
     def __init__(self, form: FactorTables) -> None:
@@ -196,12 +196,12 @@ class _AllowedState:
             self.tables.append(np.ascontiguousarray(table > -np.inf))
         self.trail: list[tuple[int, NDArray[np.bool_]]] = []
         self._looked = 0
-        # Variables by the number of states left; entries that are out of date are skipped.
+        # Variables by their number of remaining states; outdated entries are skipped.
         self.heap = [(self.left[v], v) for v in range(form.n_variables) if self.around[v]]
         heapq.heapify(self.heap)
 
     def run(self) -> NDArray[np.int64] | None:
-        """Return an allowed state, or None where there is none; `BudgetError` where neither search ends."""
+        """Return an allowed state, or None if there is none; raise `BudgetError` if neither search ends."""
         if not self._propagate(set(range(len(self.tables)))):
             return None
         stack: list[tuple[int, list[int], int]] = []  # variable, states to try, length of the trail before
@@ -252,7 +252,10 @@ class _AllowedState:
             self._put(*self.trail.pop())
 
     def _propagate(self, waiting: set[int]) -> bool:
-        """Drop states for which some factor allows no combination; False if a variable has no state left."""
+        """Remove states that some table of `waiting` forbids, and go on with the tables around changed variables.
+
+        Return False if a variable has no state left.
+        """
         while waiting:
             self._looked += 1
             if self._looked % _CHECK_EVERY == 0:
@@ -280,9 +283,10 @@ class _AllowedState:
 def _repaired(
     scopes: list[tuple[int, ...]], tables: list[NDArray[np.bool_]], domains: list[list[int]]
 ) -> NDArray[np.int64] | None:
-    """Repair violated tables one by one, as WalkSAT does (Selman, Kautz and Cohen 1994); None if some stay violated.
+    """Repair violated tables one by one, as WalkSAT does (Selman, Kautz and Cohen 1994).
 
-    Of a violated table one variable gets the state that violates the fewest other tables, or any state.
+    A repair changes a variable of a violated table to the state that violates the fewest other tables, or at random.
+    Return None if tables stay violated after _MAX_REPAIRS repairs.
     """
     random = Random(0)
     state = [random.choice(states) for states in domains]
