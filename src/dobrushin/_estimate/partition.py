@@ -24,7 +24,6 @@ from dobrushin._exact.order import find_order
 from dobrushin._exact.sums import LogPartition, condition, plan_partition
 from dobrushin._models.derived import split_evidence
 from dobrushin._models.factors import FactorTables
-from dobrushin._models.forms import ImpossibleEvidence
 from dobrushin._models.sources import as_model
 from dobrushin._sampling.weighted import Tries, draw_weighted
 from dobrushin._shared import validate as check
@@ -251,7 +250,7 @@ class _Chain:
                 return LogPartition(constant, rounding, "weights")
             with self.running.deadline:
                 made = make_minibuckets(rest, lay_out(rest, _BITS))
-        except (ImpossibleEvidence, NoState):
+        except NoState:
             return LogPartition(-math.inf, 0.0, "weights")
         runner = Tries.make(made, np.empty(0, dtype=np.int64), -math.inf)
         with self.running.deadline:

@@ -58,7 +58,7 @@ class Working:
 
     @contextmanager
     def on(self, entries: int) -> Iterator[None]:
-        """Use threads and show a bar meanwhile, if the work is long."""
+        """Use threads and show a bar during the block, if the work is long."""
         if self._pool is not None or entries < _ENTRIES_OF_LARGE_STEP:
             yield
             return
@@ -71,7 +71,7 @@ class Working:
 
     @contextmanager
     def threads(self) -> Iterator[None]:
-        """Run kernels in other threads meanwhile, so that this one hears Ctrl-C."""
+        """Run kernels in other threads during the block, so that this thread hears Ctrl-C."""
         if not has_room_for_threads(self._workers):
             yield
             return
@@ -95,13 +95,10 @@ class Working:
 
     def wait_for(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a kernel, in another thread if there are threads."""
-        self.look()
-        if self._pool is None:
-            return function(*arguments)
-        return self._pool.submit(function, *arguments).result()
+        return self.wait_for_all(function, [arguments])[0]
 
     def wait_for_all(self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Call a kernel with each of some arguments, at the same time if there are threads."""
+        """Call a kernel for each tuple of arguments, at the same time if there are threads."""
         self.look()
         if self._pool is None:
             return [function(*arguments) for arguments in calls]
@@ -144,20 +141,16 @@ class Working:
         for begin in range(0, entries, _ENTRIES_PER_PIECE):
             self.wait_for(function, axes, begin, min(begin + _ENTRIES_PER_PIECE, entries), *arguments)
 
-    def add_products(
-        self, axes: Ints, kept: int, store: Floats, start: Ints,
-        table: Floats,
-    ) -> None:  # fmt: skip
-        """Make a large table: pieces make different parts of it, or, of a small one, each a copy to be added."""
+    def add_products(self, axes: Ints, kept: int, store: Floats, start: Ints, table: Floats) -> None:
+        """Make the table of a long step in pieces: parts of a large table, or copies of a small one to be added."""
         lengths = axes[:-2, LENGTH].tolist()
         tile = int(axes[-2:, LENGTH].prod())
         outer, inner = math.prod(lengths[:kept]), math.prod(lengths[kept:])
         if len(table) > _ENTRIES_OF_PRIVATE_TABLE:
             self.map(lambda begin, end: table[begin:end].fill(0.0), len(table))
             size = max(1, min(_ENTRIES_PER_PIECE // (tile * inner), -(-outer // (4 * self._workers))))
-            self.map(
-                lambda a, b: contraction.add_products(axes, a * inner, b * inner, store, start, table), outer, size
-            )
+            add = contraction.add_products
+            self.map(lambda a, b: add(axes, a * inner, b * inner, store, start, table), outer, size)
             return
 
         def add_copy(begin: int, end: int) -> Floats:
@@ -172,7 +165,7 @@ class Working:
 
 
 def layout(program: SumProgram, t: int) -> tuple[Ints, int, float]:
-    """Return the axes of a step, how many outside its tile are kept, and how many terms each sum has."""
+    """Return the axes of a step, the number of kept ones outside its tile, and the number of terms of each sum."""
     place = np.full(len(program.sizes), -1, dtype=np.int64)
     axes, kept = contraction.layout(t, program.sizes, program.scope_start, program.scope, *program.steps, place)
     terms = math.prod(float(length) for length in axes[axes[:, MADE] == 0, LENGTH])
@@ -217,7 +210,7 @@ class SumResult:
 
 @dataclass(frozen=True)
 class Shifts:
-    """Log-tables less their largest entries, and these."""
+    """Log-tables less their largest entries (`tops`)."""
 
     logs: Floats
     tops: Floats
@@ -271,7 +264,7 @@ class _StepTables(ABC):
         """Run all steps; return False where one makes zeros only."""
 
     def run(self, working: Working) -> SumResult | None:
-        """Return the sums; None where underflow may have left only zeros, or nothing is allowed."""
+        """Return the sums; None where only zeros are left, by underflow or because no state is allowed."""
         if not self.run_steps(working):
             return None
         marginals, relative, absolute = [], 0.0, 0.0

@@ -54,7 +54,7 @@ _NEGLIGIBLE = 2.0**-100
 
 @dataclass(frozen=True)
 class SumPlan:
-    """Plan of the sums and its cost.
+    """Plan of sums over all states, and its cost.
 
     Attributes
     ----------
@@ -97,30 +97,26 @@ class SumPlan:
         return len(self.program.made) * _SECONDS_PER_LAUNCH + self.entries * _SECONDS_PER_PRODUCT
 
     def on_device(self, backend: str) -> bool:
-        """Return whether the sums are made on the GPU: if "cuda" is asked for, or if "auto" finds that it pays.
+        """Return whether the sums are made on the GPU: with "cuda", and with "auto" where that is faster.
 
-        `BudgetError` if "cuda" is asked for and they do not fit there.
+        `BudgetError` with "cuda" if the tables do not fit in the memory of the GPU.
         """
-        if backend == "cpu" or (
-            backend == "auto" and not (self.entries >= _ENTRIES_FOR_DEVICE and device.is_available())
-        ):
-            return False
-        free = device.free_memory()
         if backend == "cuda":
-            self.require(free)
-        return self.bytes <= free
+            self.require(device.free_memory())
+            return True
+        is_long = backend == "auto" and self.entries >= _ENTRIES_FOR_DEVICE
+        return is_long and device.is_available() and self.bytes <= device.free_memory()
 
     def asking(self, tables: FactorTables, groups: Sequence[Scope]) -> SumPlan:
         """Plan sums in the same order for other groups: single variables, or groups that some factor holds."""
         return SumPlan(list(groups), _program(tables, self.order, groups), self.order)
 
     def require(self, limit: float) -> SumPlan:
-        """Return this plan if it keeps to a limit in bytes; else raise `BudgetError`."""
+        """Return this plan if its tables fit in `limit` bytes; else raise `BudgetError`."""
         if self.bytes > limit:
-            missing = bytes_text(self.bytes - limit)
             remedy = (
-                f"It lacks {missing}. Raise 'memory_limit' (--memory-limit on the command line), fix some variables "
-                "with evidence, or sample."
+                f"It lacks {bytes_text(self.bytes - limit)}. Raise 'memory_limit' (--memory-limit on the command "
+                "line), fix some variables with evidence, or sample."
             )
             raise BudgetError("Summing over the states", float(self.bytes), limit, "bytes", remedy)
         return self
@@ -182,17 +178,17 @@ def plan_in_order(tables: FactorTables, groups: Sequence[Scope], order: list[int
     In a lattice the surroundings of many variables look the same, so small programs are kept.
     """
     if len(tables.scope) > _VARIABLES_OF_KEPT_PROGRAM:
-        return SumPlan(list(groups), _program(tables, order, groups), order)
-    shape = tuple(part.tobytes() for part in (tables.cardinalities, tables.scope_start, tables.scope))
-    program = memory.get(_PROGRAMS, lambda: _program(tables, order, groups), (shape, tuple(order), tuple(groups)))
+        program = _program(tables, order, groups)
+    else:
+        shape = tuple(part.tobytes() for part in (tables.cardinalities, tables.scope_start, tables.scope))
+        program = memory.get(_PROGRAMS, lambda: _program(tables, order, groups), (shape, tuple(order), tuple(groups)))
     return SumPlan(list(groups), program, order)
 
 
 def _program(tables: FactorTables, order: Sequence[int], groups: Sequence[Scope]) -> SumProgram:
     start, scope = tables.scope_start.tolist(), tables.scope.tolist()
-    return build(
-        tables.cardinalities.tolist(), [tuple(scope[a:b]) for a, b in itertools.pairwise(start)], order, groups
-    )
+    scopes = [tuple(scope[a:b]) for a, b in itertools.pairwise(start)]
+    return build(tables.cardinalities.tolist(), scopes, order, groups)
 
 
 # -- the most likely joint state: the steps of the sums, with maxima of logarithms instead -------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,11 @@ from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError, BudgetError
 from dobrushin.typing import Initial, ScanLike, Targets
 
-# Joint states that are enumerated at most. No variable has fewer than 2 states, so arrays have at most 24 axes.
+# Largest number of joint states that is enumerated. As variables have at least 2 states, arrays have at most 24 axes.
 _STATE_LIMIT = 2**24
-# Configurations of a variable's neighbours times its own states.
+# Largest number of configurations of a variable's neighbours, times its own states.
 _BLANKET_LIMIT = 2**22
+# Joint states whose weights are computed together.
 _ROWS = 2**16
 
 
@@ -119,12 +121,10 @@ def influence(model: Model) -> Floats:
         conditional, defined = _local_conditional(graph, i, blanket)
         for axis, j in enumerate(blanket):
             p, known = np.moveaxis(conditional, axis, 0), np.moveaxis(defined, axis, 0)
-            for x in range(len(p)):
-                for y in range(x):
-                    distance = np.where(
-                        known[x] & known[y], 0.5 * np.abs(p[x] - p[y]).sum(axis=-1), known[x] ^ known[y]
-                    )
-                    C[i, j] = max(C[i, j], min(1.0, distance.max()))
+            for x, y in combinations(range(len(p)), 2):
+                both, one = known[x] & known[y], known[x] ^ known[y]
+                distance = np.where(both, 0.5 * np.abs(p[x] - p[y]).sum(axis=-1), one)
+                C[i, j] = max(C[i, j], min(1.0, distance.max()))
     return C
 
 
@@ -224,13 +224,9 @@ def _shape(model: Model) -> tuple[int, ...]:
     shape = tuple(model.cardinalities.tolist())
     states = math.prod(float(size) for size in shape)
     if states > _STATE_LIMIT:
-        raise BudgetError(
-            f"Enumerating the joint states of {len(shape)} variables",
-            states,
-            _STATE_LIMIT,
-            "states",
-            "Use dobrushin.exact.marginals, which does not enumerate them, or sample.",
-        )
+        what = f"Enumerating the joint states of {len(shape)} variables"
+        remedy = "Use dobrushin.exact.marginals, which does not enumerate them, or sample."
+        raise BudgetError(what, states, _STATE_LIMIT, "states", remedy)
     return shape
 
 

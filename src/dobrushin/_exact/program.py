@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ _TABLES_PER_LOOK = 1024
 _STAGE = "steps of summing"
 
 Scope = tuple[int, ...]
+_Read = tuple[int, Scope]  # a group that is read, and its number
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,6 @@ class _Node(NamedTuple):
     """A step of the way up."""
 
     children: list[int]  # tables
-    whole: Scope  # all their variables
     entries: int
 
 
@@ -113,6 +114,7 @@ class _Builder:
     homes: list[int] = field(default_factory=list)  # by variable: the node that sums it out
     steps: list[tuple[int, list[int], int]] = field(default_factory=list)
     length: int = 0
+    width: int = 0
 
     def add_table(self, scope: Scope) -> int:
         """Add a table with these variables, without a place yet."""
@@ -195,7 +197,8 @@ class _Builder:
         kept.sort(key=self.rank.__getitem__)
         self.place(self.add_table(tuple(kept)))
         entries = entries or self._span(whole)
-        self.nodes[made] = _Node(children, tuple(whole), entries)
+        self.nodes[made] = _Node(children, entries)
+        self.width = max(self.width, len(whole) - 1)
         self.steps.append((made, children, entries))
         return made
 
@@ -214,76 +217,67 @@ class _Builder:
             while home not in needed and home in self.nodes:
                 needed.add(home)
                 home = parent.get(home, -1)
-        messages_at: dict[
-            int, list[int]
-        ] = {}  # by variable: messages that are answered on the way down, smallest first
+        # By variable: the messages that are answered on the way down, smallest first.
+        messages_at: defaultdict[int, list[int]] = defaultdict(list)
         for made in sorted((made for made in needed if made in parent), key=self.spans.__getitem__):
             for v in self.scopes[made]:
-                messages_at.setdefault(v, []).append(made)
-        at_node: dict[int, list[int]] = {}
-        at_message: dict[int, list[int]] = {}
+                messages_at[v].append(made)
+        at_node: defaultdict[int, list[_Read]] = defaultdict(list)
+        at_message: defaultdict[int, list[_Read]] = defaultdict(list)
         for g, (group, home) in enumerate(checked(zip(groups, homes, strict=True), _STAGE)):
-            holding = min((messages_at.get(v, []) for v in group), key=len)
+            holding = min((messages_at[v] for v in group), key=len)
             block = next((b for b in holding if set(group) <= set(self.scopes[b])), None)
-            if block is None:
-                at_node.setdefault(home, []).append(g)
-            else:
-                at_message.setdefault(block, []).append(g)
+            (at_node[home] if block is None else at_message[block]).append((g, group))
         reads = [-1] * len(groups)
         base = self.length  # messages on their way, until they take the place of those that came up
         peak = base
-        down: dict[int, int] = dict.fromkeys(roots, -1)
+        above: dict[int, list[int]] = {root: [] for root in roots}  # the message from the parent, if there is one
         for made in reversed(self.nodes):
             if made not in needed:
                 continue
             node = self.nodes[made]
-            above = [] if down[made] < 0 else [down[made]]
-            self._read_node(node.children + above, node, [(g, groups[g]) for g in at_node.get(made, [])], reads)
+            self._read_from(node.children + above[made], node.entries, at_node[made], reads)
             below = [child for child in node.children if child in needed]
             moves = []
             self.length = base
             for child in below:
                 message = self.add_table(self.scopes[child])
-                direct = len(below) == 1 and child not in at_message
-                if direct:
+                if len(below) == 1 and child not in at_message:
                     self.slots[message] = self.slots[child]
                 else:
                     self.place(message)
                     moves.append((message, child))
-                others = [b for b in node.children if b != child] + above
+                others = [b for b in node.children if b != child] + above[made]
                 self.steps.append((message, others, node.entries))
-                down[child] = message
-                wanted = [(g, groups[g]) for g in at_message.get(child, [])]
-                shared = _Node([], self.scopes[child], self.spans[child])
-                self._read_node([message, child], shared, wanted, reads)
+                above[child] = [message]
+                self._read_from([message, child], self.spans[child], at_message.get(child, []), reads)
             peak = max(peak, self.length)
             for message, child in moves:
                 moved = self.add_table(self.scopes[child])
                 self.slots[moved] = self.slots[child]
                 self.steps.append((moved, [message], self.spans[child]))
-                down[child] = moved
+                above[child] = [moved]
         self.length = peak
         return reads
 
-    def _read_node(self, blocks: list[int], node: _Node, wanted: list[tuple[int, Scope]], reads: list[int]) -> None:
-        """Add the steps that sum a node, or a message, down to the groups that are read there."""
+    def _read_from(self, blocks: list[int], entries: int, wanted: list[_Read], reads: list[int]) -> None:
+        """Add the steps that sum the product of some tables, of so many entries, down to the groups read there."""
         while wanted:
-            # Together first, as long as that is much smaller than the node.
+            # Together first, as long as that is much smaller than the product.
             union: set[int] = set(wanted[0][1])
             taken = 1
-            while taken < len(wanted) and 8 * self._span(union | set(wanted[taken][1])) <= node.entries:
+            while taken < len(wanted) and 8 * self._span(union | set(wanted[taken][1])) <= entries:
                 union |= set(wanted[taken][1])
                 taken += 1
             now, wanted = wanted[:taken], wanted[taken:]
-            source = blocks
-            entries = node.entries
+            source, terms = blocks, entries
             if taken > 1:
                 together = self.add_table(tuple(sorted(union, key=self.rank.__getitem__)))
-                self.steps.append((together, blocks, node.entries))
-                source, entries = [together], self.spans[together]
+                self.steps.append((together, blocks, entries))
+                source, terms = [together], self.spans[together]
             for g, group in now:
                 reads[g] = self.add_table(group)
-                self.steps.append((reads[g], source, entries))
+                self.steps.append((reads[g], source, terms))
 
 
 @contextmanager
@@ -308,10 +302,13 @@ def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], 
     builder.live = [set() for _ in sizes]
     builder.homes = [-1] * len(sizes)
     builder.add_leaves(factors)
-    ones = builder.add_leaves(_extra_scopes(groups, builder.live))
+    # Constant factors for variables and groups that no factor contains.
+    live = builder.live
+    lonely = [(v,) for v, blocks in enumerate(live) if not blocks]
+    spread = [group for group in groups if len(group) > 1 and not set.intersection(*(live[v] for v in group))]
+    ones = builder.add_leaves(lonely + spread)
     roots = builder.eliminate(order)
     n_up = len(builder.steps)
-    width = max((len(node.whole) for node in builder.nodes.values()), default=1) - 1
     reads = builder.read(groups, roots)
     for block, slot in enumerate(builder.slots):
         if slot < 0:
@@ -324,7 +321,7 @@ def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], 
         frozen(np.array(made, dtype=np.int64)),
         *_join(operands),
         frozen(np.array(entries, dtype=np.int64)),
-        len(factors), n_up, roots, reads, builder.length, width, ones,
+        len(factors), n_up, roots, reads, builder.length, builder.width, ones,
     )  # fmt: skip
 
 
@@ -333,9 +330,3 @@ def _join(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
     current_deadline().check(_STAGE)
     start = prefix_sums(np.fromiter(map(len, lists), np.int64, len(lists)))
     return frozen(start), frozen(np.fromiter(itertools.chain.from_iterable(lists), np.int64, int(start[-1])))
-
-
-def _extra_scopes(groups: Sequence[Scope], live: list[set[int]]) -> list[Scope]:
-    """Add constant factors for variables and groups that no factor contains."""
-    lonely = [(v,) for v, blocks in enumerate(live) if not blocks]
-    return lonely + [g for g in groups if len(g) > 1 and not set.intersection(*(live[v] for v in g))]

@@ -154,10 +154,7 @@ class PartitionPlan:
 def plan_partition(tables: FactorTables, given: Mapping[int, int], limit: float, working: Working) -> PartitionPlan:
     """Plan the sum over the joint states that have some digits, by position; `BudgetError` beyond `limit` bytes."""
     is_given = bool(given)
-    try:
-        rest, constant = condition(tables, given)
-    except ImpossibleEvidence:
-        rest, constant = None, -math.inf
+    rest, constant = condition(tables, given)
     if rest is None or constant == -math.inf:
         return PartitionPlan(tables, is_given, constant, tables.error)
     left, log_sum, error = rest.sum_out_barren()
@@ -169,7 +166,10 @@ def plan_partition(tables: FactorTables, given: Mapping[int, int], limit: float,
 
 
 def condition(tables: FactorTables, given: Mapping[int, int]) -> tuple[FactorTables | None, float]:
-    """Fix the given variables; return tables of the others (None: all are given) and the constant left."""
+    """Fix the given variables; return the tables of the others and the logarithm of the constant that is left.
+
+    There are no tables (None) if all variables are given, and the constant is -inf if the evidence is impossible.
+    """
     if not given:
         return tables, 0.0
     state = np.zeros(tables.n_variables, dtype=np.int64)
@@ -181,7 +181,10 @@ def condition(tables: FactorTables, given: Mapping[int, int]) -> tuple[FactorTab
         if (scope and all(fixed[v] for v in scope)) or (not scope and fixed.all()):
             constants.append(float(table[tuple(state[v] for v in scope)]))
     constant = -math.inf if -math.inf in constants else math.fsum(constants)
-    return (None if fixed.all() else tables.condition(fixed, state)), constant
+    try:
+        return (None if fixed.all() else tables.condition(fixed, state)), constant
+    except ImpossibleEvidence:
+        return None, -math.inf
 
 
 # -- public functions --------------------------------------------------------------------------
@@ -359,27 +362,20 @@ def most_likely(
     digits = np.full(model.n_variables, -1, dtype=np.int64)
     digits[list(given)] = list(given.values())
     impossible = ArgumentError("evidence", "possible under the model", evidence)
-    try:
-        rest, constant = condition(tables, given)
-    except ImpossibleEvidence:
-        raise impossible from None
+    rest, constant = condition(tables, given)
     if constant == -math.inf:
         raise impossible
     gap = 0.0
     if rest is not None:
         working = Working()
-        plan = plan_sums(rest, [], limit, working)
         try:
-            maximum = maximise(plan, rest, working)
+            digits[digits < 0], gap = maximise(plan_sums(rest, [], limit, working), rest, working)
         except NoAllowedState:
             if given:
                 raise impossible from None
             raise
-        digits[digits < 0], gap = maximum
-    states = {
-        label: model._called(i)[digit]
-        for i, (label, digit) in enumerate(zip(model.labels, digits.tolist(), strict=True))
-    }
+    names = [model._called(i)[digit] for i, digit in enumerate(digits.tolist())]
+    states = dict(zip(model.labels, names, strict=True))
     density = float(model.log_density(2 * digits - 1 if model._spins else digits))
     # The density itself is a sum of one entry of each table, off by a rounding for each.
     shifts = shifted_tables(tables)

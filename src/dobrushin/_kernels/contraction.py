@@ -24,30 +24,19 @@ _RUN = 1024
 
 @kernel
 def layout(t, sizes, scope_start, scope, made, operand_start, operand, place):
-    """Axes of a step, one row each: kept ones first, then summed ones; the last two rows are the tile.
+    """Return the axes of a step, one row each: kept ones first, then summed ones; the last two rows are the inner tile.
 
-    The inner one is last. Neighbouring axes that every table has, or lacks, one right after the other are one axis.
+    Neighbouring axes that every table has, or lacks, one right after the other are one axis.
     Returns the rows and the number of kept ones among those outside the tile. `place` is scratch, -1 everywhere.
     """
-    first, last = operand_start[t], operand_start[t + 1]
-    count = last - first
-    out = made[t]
-    n_kept = scope_start[out + 1] - scope_start[out]
-    most = n_kept
-    for k in range(first, last):
+    first, count, out = operand_start[t], operand_start[t + 1] - operand_start[t], made[t]
+    most = scope_start[out + 1] - scope_start[out]
+    for k in range(first, first + count):
         most += scope_start[operand[k] + 1] - scope_start[operand[k]]
     axes = np.zeros((most + 2, count + 2), dtype=np.int64)
-    n = np.int64(0)
-    for k in range(scope_start[out], scope_start[out + 1]):
-        place[scope[k]] = n
-        axes[n, LENGTH] = sizes[scope[k]]
-        n += 1
-    stride = 1
-    for k in range(scope_start[out + 1] - 1, scope_start[out] - 1, -1):
-        axes[place[scope[k]], MADE] = stride
-        stride *= sizes[scope[k]]
-    for k in range(first, last):
-        b = operand[k]
+    n = n_kept = np.int64(0)
+    for column in range(MADE, count + 2):
+        b = out if column == MADE else operand[first + column - 2]
         for s in range(scope_start[b], scope_start[b + 1]):
             if place[scope[s]] < 0:
                 place[scope[s]] = n
@@ -55,12 +44,13 @@ def layout(t, sizes, scope_start, scope, made, operand_start, operand, place):
                 n += 1
         stride = 1
         for s in range(scope_start[b + 1] - 1, scope_start[b] - 1, -1):
-            axes[place[scope[s]], 2 + k - first] = stride
+            axes[place[scope[s]], column] = stride
             stride *= sizes[scope[s]]
-    for k in range(scope_start[out], scope_start[out + 1]):
-        place[scope[k]] = -1
-    for k in range(first, last):
-        for s in range(scope_start[operand[k]], scope_start[operand[k] + 1]):
+        if column == MADE:
+            n_kept = n
+    for column in range(MADE, count + 2):
+        b = out if column == MADE else operand[first + column - 2]
+        for s in range(scope_start[b], scope_start[b + 1]):
             place[scope[s]] = -1
     _sort_summed(axes, n_kept, n)
     rows, kept = _fuse(axes, n_kept, n)
