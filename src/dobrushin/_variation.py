@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -171,6 +171,7 @@ class Variation:
     _scan: Scan
     _problem: Problem
     _bounds: Floats  # certified, by place in the problem
+    _kind_of_bounds: ClassVar[str] = "each target"  # label of `target_bounds` in notebooks
     _source: RowSource | None = None  # the source of the rows, if it is known
 
     def __getstate__(self) -> dict[str, Any]:
@@ -252,11 +253,6 @@ class Variation:
 
     def __float__(self) -> float:
         return self.value
-
-    @property
-    def _kind_of_bounds(self) -> str:
-        """Label of `target_bounds` in notebooks."""
-        return "each target"
 
     def _repr_html_(self) -> str:
         """Return the representation for notebooks."""

@@ -10,7 +10,7 @@ import os
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -72,6 +72,7 @@ class FieldVariation(Variation):
     _tilt: NDArray[np.float64]
     _missed: NDArray[np.float64]  # for each variable, the chance that it was never updated
     _anchor: Anchor | None = None  # for a proof
+    _kind_of_bounds: ClassVar[str] = "each target, in Wasserstein distance"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_anchor": None}  # it would take the field along
@@ -85,10 +86,6 @@ class FieldVariation(Variation):
     def target_bounds(self) -> NDArray[np.float64]:
         """Bounds on the distances of the targets, by increasing position."""
         return self.distances_at(self._objective.positions)
-
-    @property
-    def _kind_of_bounds(self) -> str:
-        return "each target, in Wasserstein distance"
 
     @property
     def tv_per_variable(self) -> NDArray[np.float64]:

@@ -49,25 +49,22 @@ class KnownInfluence:
     def rows(self, positions: Ints) -> Rows:
         """Return the rows at increasing positions."""
         with self._lock:
-            return self._rows(positions)
-
-    def _rows(self, positions: Ints) -> Rows:
-        if len(positions) == self.n_variables and self._all is None:
-            self._all = influence_rows(self.model, positions, "best")
-        if self._all is not None:
-            return self._all if len(positions) == self.n_variables else self._all.take(positions)
-        missing = positions[self._begin[positions] == 0]
-        if len(missing):
-            self._inherit(missing)
-            rest = missing[self._begin[missing] == 0]
-            if len(rest):
-                computed = influence_rows(self.model, rest, "best")
-                self._store(rest, computed)
-                if len(rest) == len(positions):
-                    return computed
-        start, entry = row_entries(self._begin[positions] - 1, self._size[positions].astype(np.int64))
-        columns, values, theorem = (frozen(part[entry]) for part in self._parts)
-        return Rows(frozen(start), columns, values, theorem, frozen(self._cap[positions]))
+            if len(positions) == self.n_variables and self._all is None:
+                self._all = influence_rows(self.model, positions, "best")
+            if self._all is not None:
+                return self._all if len(positions) == self.n_variables else self._all.take(positions)
+            missing = positions[self._begin[positions] == 0]
+            if len(missing):
+                self._inherit(missing)
+                rest = missing[self._begin[missing] == 0]
+                if len(rest):
+                    computed = influence_rows(self.model, rest, "best")
+                    self._store(rest, computed)
+                    if len(rest) == len(positions):
+                        return computed
+            start, entry = row_entries(self._begin[positions] - 1, self._size[positions].astype(np.int64))
+            columns, values, theorem = (frozen(part[entry]) for part in self._parts)
+            return Rows(frozen(start), columns, values, theorem, frozen(self._cap[positions]))
 
     @property
     def links(self) -> tuple[Array, Array] | None:

@@ -50,6 +50,8 @@ class Influence:
     (0.3, 0.244949, True)
     """
 
+    _error = 0.0  # of the conditional laws, by rounding of the model's parameters: the bound includes that error
+
     @public()
     def __init__(self, matrix: ArrayLike, labels: Sequence[Hashable] | None = None) -> None:
         array = check.square_matrix(matrix, "matrix")
@@ -97,11 +99,6 @@ class Influence:
     def labels(self) -> Sequence[Hashable]:
         """Names of the variables, by position."""
         return self._labels
-
-    @property
-    def _error(self) -> float:
-        """Error of the conditional laws by rounding: 0, because the bound includes that error."""
-        return 0.0
 
     @property
     def caps(self) -> Floats:

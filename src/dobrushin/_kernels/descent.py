@@ -2,7 +2,7 @@
 
 r = (I - C) b, so that the gain from updating i at the current step is d_i r_i. Gains are the leaves of a tree in which
 every node holds the largest of its eight children: one cache line a level, and most changes end at the first.
-All loops can stop and continue: see `dobrushin._shared.pieces`.
+Every loop can pause and continue: see `in_pieces` in `dobrushin._shared.compile`.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from dobrushin._shared.compile import inlined, kernel
 
 TIE = 2.0**-44
-B, R, D = 0, 1, 2  # columns of the array `variable`: the numbers of a variable lie together in memory
+B, R, D = 0, 1, 2  # columns of the array `variable`, which has the numbers of a variable beside each other in memory
 
 
 @kernel
@@ -35,7 +35,7 @@ def _largest_child(node, low):
 
 @kernel
 def _build(node, base, depth, n):
-    """All nodes from their leaves."""
+    """Set all nodes from the leaves."""
     size = n
     for level in range(depth):
         size = (size + 7) // 8
@@ -45,7 +45,7 @@ def _build(node, base, depth, n):
 
 @inlined
 def _set(i, value, node, base, depth):
-    """Change leaf i; stop at the first level whose largest value stays."""
+    """Set leaf i and the nodes above it, up to the first node whose value stays."""
     old = node[i]
     node[i] = value
     for level in range(depth):
@@ -63,7 +63,7 @@ def _set(i, value, node, base, depth):
 
 @inlined
 def _first_largest(i, level, lowest, node, base):
-    """Below node i of a level, the first node of the lowest level that has its value."""
+    """Return the first node of the level `lowest`, below node i of a level, that has the value of node i."""
     value = node[base[level] + i]
     while level > lowest:
         level -= 1
@@ -74,6 +74,14 @@ def _first_largest(i, level, lowest, node, base):
             before += is_before
         i += before
     return i
+
+
+@inlined
+def _row_times(i, start, columns, C_bar, b):
+    total = 0.0
+    for e in range(start[i], start[i + 1]):
+        total += C_bar[e] * b[columns[e]]
+    return total
 
 
 @kernel
@@ -93,7 +101,7 @@ def bounds_through(at, allowance, order, start, columns, C_bar, variable, old):
 
 @kernel
 def gains(at, allowance, start, columns, C_bar, candidate, variable, gain, base, depth, V):
-    """r, the gains of all variables, and their tree; V[0] becomes the variation. at: [variables]."""
+    """Compute r, the gains of all variables and their tree; V[0] becomes the variation. at: [variables]."""
     spent, n = 0, candidate.size
     while at[0] < n and spent < allowance:
         i = at[0]
@@ -115,7 +123,7 @@ def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_colu
     """Replace each step of a fixed order, from the last to the first, by the best one given all the others.
 
     Works in place on `order`; stops early once the variation V[0] is at most `tolerance`. at: [steps].
-    `is_mutual`: who influences a variable is influenced by it, so that rows and columns have the same indices.
+    `is_mutual`: influence is mutual for all pairs, so that rows and columns have the same indices.
     """
     spent, done, total, root = 0, at[0], V[0], base[depth]
     while done < order.size and spent < allowance:
@@ -131,7 +139,7 @@ def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_colu
         variable[i, R] += delta
         x = variable[i, D]
         own = x * variable[i, R] if candidate[i] else -np.inf
-        # No gain is above this: the tree still has those from before, and only these have changed.
+        # No gain is above `most`: the tree still has the gains from before, and only those of these rows change.
         most = gain[root]
         for e in range(column_start[i], column_start[i + 1]):
             j = np.int64(rows[e])
@@ -139,8 +147,8 @@ def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_colu
             if candidate[j]:
                 most = max(most, variable[j, D] * variable[j, R])
         spent += 48 + 24 * (column_start[i + 1] - column_start[i])
-        # On a tie the given step stays, also where rounding hides the tie. Then the gains that have changed will all
-        # change again: they are not set.
+        # On a tie the given step stays, also where rounding hides the tie. The gains that have changed need not be set
+        # then, since all of them will change again.
         best = i
         if not (most <= own + TIE * total and is_mutual and x > 0.0):
             if candidate[i]:
@@ -164,7 +172,7 @@ def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_colu
 
 @inlined
 def _pull(i, x, start, columns, C_bar, candidate, variable, gain, base, depth):
-    """Pull the weights back through a step on i, whose weight is x, and set the gains of all that i depends on."""
+    """Pull the weights back through a step on i, of weight x, and set the gains of variables that influence i."""
     variable[i, D] = 0.0
     if candidate[i]:
         _set(i, 0.0, gain, base, depth)
@@ -177,7 +185,7 @@ def _pull(i, x, start, columns, C_bar, candidate, variable, gain, base, depth):
 
 @kernel
 def falls(at, allowance, start, C_bar, fall, base, depth):
-    """How far the first step on each variable lowers its bound, and their tree. at: [variables]."""
+    """Compute the fall of each variable's bound by a first step on it, and the tree of falls. at: [variables]."""
     spent, n = 0, start.size - 1
     while at[0] < n and spent < allowance:
         i = at[0]
@@ -197,19 +205,13 @@ def forward_greedy(at, allowance, order, start, columns, C_bar, column_start, ro
     spent = 0
     while at[0] < order.size and spent < allowance:
         i = _first_largest(0, depth, 0, fall, base)
-        total = 0.0
-        for e in range(start[i], start[i + 1]):
-            total += C_bar[e] * b[columns[e]]
-        b[i] = total
+        b[i] = _row_times(i, start, columns, C_bar, b)
         _set(i, 0.0, fall, base, depth)
         spent += 48 + 3 * (start[i + 1] - start[i])
         # Falls are summed afresh: running differences would keep the rounding of the large values at the start.
         for e in range(column_start[i], column_start[i + 1]):
             j = np.int64(rows[e])
-            total = 0.0
-            for f in range(start[j], start[j + 1]):
-                total += C_bar[f] * b[columns[f]]
-            _set(j, b[j] - total, fall, base, depth)
+            _set(j, b[j] - _row_times(j, start, columns, C_bar, b), fall, base, depth)
             spent += 24 + 3 * (start[j + 1] - start[j])
         order[at[0]] = i
         at[0] += 1
@@ -234,16 +236,13 @@ def steps_through(at, allowance, steps, Q, start, columns, C_bar, every, b, kept
 
 @kernel
 def _step(step, Q, start, columns, C_bar, b, out):
-    """out = B(q) b for one step."""
+    """Set out = B(q) b for one step."""
     for i in range(b.size):
         out[i] = b[i]
     for i in range(b.size):
         q = 1.0 if step == i else (Q[-1 - step, i] if step < 0 else 0.0)
         if q > 0.0:
-            total = 0.0
-            for e in range(start[i], start[i + 1]):
-                total += C_bar[e] * b[columns[e]]
-            out[i] = (1.0 - q) * b[i] + q * total
+            out[i] = (1.0 - q) * b[i] + q * _row_times(i, start, columns, C_bar, b)
 
 
 @kernel
@@ -262,10 +261,7 @@ def replace_steps(at, allowance, steps, Q, start, columns, C_bar, tolerance, bef
         b = before[t]
         best, best_key, mean_key = 0, -np.inf, 0.0
         for i in range(n):
-            total = 0.0
-            for e in range(start[i], start[i + 1]):
-                total += C_bar[e] * b[columns[e]]
-            key = d[i] * (b[i] - total)
+            key = d[i] * (b[i] - _row_times(i, start, columns, C_bar, b))
             if key > best_key:
                 best, best_key = i, key
             if steps[t] < 0:

@@ -10,16 +10,16 @@ import numpy as np
 from dobrushin._kernels.gap import COST, ENUMERATED, U, gap
 from dobrushin._shared.compile import kernel
 
-# What `state` holds in `factor_ranges` and `coarse_ranges`: the sum of the row's ranges, the largest range of the
-# present entry; for the coarse ones also the sizes of potentials, all and of the present factor, and whether any two
-# values differ.
+# Entries of `state` in `factor_ranges` and `coarse_ranges`: the sum of the row's ranges, the largest range of the
+# present entry; for coarse ranges also the sizes of potentials, of all factors and of the present one, and whether any
+# two values differ.
 SUM, RANGE, SIZE, FACTOR_SIZE, DIFFERS = 0, 1, 2, 3, 4
-# What the rows of `values` hold, for each value y of the neighbour: differences from another value or from the centre
-# in the present configuration, at most and at least; what they come to in the present factor and in all factors so far;
-# and the largest potential of the factor, with their sum.
+# Rows of `values`, which have a number for each value y of the neighbour: the largest and the smallest difference from
+# another value or from the centre in the present configuration; their range in the present factor, and summed over the
+# factors so far; the largest potential of the factor, and summed over the factors so far.
 LARGEST, SMALLEST, FACTOR, TOTAL, FACTOR_LARGEST, TOTAL_LARGEST = 0, 1, 2, 3, 4, 5
 VALUES = 6
-# What `state` holds in `enumerated_rows`: the largest sum of absolute potentials, whether one overflows, whether a law
+# Entries of `state` in `enumerated_rows`: the largest sum of absolute potentials, whether one overflows, whether a law
 # is undefined, and the largest distance of two laws.
 MAGNITUDE, OVERFLOW, UNDEFINED, WORST = 0, 1, 2, 3
 STATE = 5
@@ -27,10 +27,10 @@ STATE = 5
 
 @kernel
 def factor_ranges(at, allowance, rows, k_own, out_start, k_other, m_start, m_of, m_stride, f_own_stride, base, table, by_start, by_member, by_factor, cells, values, state, C_bar, cap):  # fmt: skip  # noqa: E501
-    """tanh(D/4), D the sum over factors of the largest double difference, at its largest over pairs of values.
+    """Bound the influence by tanh(D/4), with D the largest sum over factors of double differences for two values.
 
     at: [rows, entries of the present row, values x of the present neighbour, its potentials, configurations of the
-    other variables of its factors]; cells: room for the potentials of any entry.
+    other variables of its factors]; cells: scratch for the potentials of an entry.
     """
     spent = 0
     while at[0] < rows.size and spent < allowance:
@@ -72,7 +72,7 @@ def factor_ranges(at, allowance, rows, k_own, out_start, k_other, m_start, m_of,
 
 @kernel
 def _others(lo, k_other, m_lo, m_hi, m_of, q):
-    """The number of configurations of a factor's members but q."""
+    """Return the number of configurations of a factor's members other than q."""
     others = 1
     for p in range(m_lo, m_hi):
         if p != q:
@@ -82,9 +82,9 @@ def _others(lo, k_other, m_lo, m_hi, m_of, q):
 
 @kernel
 def _copy(k, lo, e, k_other, m_start, m_of, m_stride, f_own_stride, base, table, by_start, by_member, by_factor, cells):
-    """The factors of an entry one after the other, as [other members, own label, neighbour].
+    """Copy the factors of an entry one after the other, each with the axes [other members, own label, neighbour].
 
-    Returns how many potentials and how many configurations of other members there are.
+    Return the numbers of potentials and of configurations of other members.
     """
     size, steps = 0, 0
     for place in range(by_start[e], by_start[e + 1]):
@@ -103,12 +103,11 @@ def _copy(k, lo, e, k_other, m_start, m_of, m_stride, f_own_stride, base, table,
 
 @kernel
 def _double_differences(x, k, lo, e, k_other, m_start, m_of, by_start, by_member, by_factor, cells, values):
-    """values[TOTAL, y], y < x: the sum over factors of the largest double difference.
+    """Set values[TOTAL, y] for y < x to the sum over factors of the largest double difference.
 
-    That of one factor is the largest (theta_a,x - theta_a,y) - (theta_b,x - theta_b,y) over a, b and its other
-    variables: infinite if a label is forbidden by only one of x and y. -1 if x and y are surely the same to this
-    variable.
-    values[TOTAL_LARGEST, y]: the sum of the largest potentials.
+    The double difference of a factor is the largest (theta_a,x - theta_a,y) - (theta_b,x - theta_b,y) over a, b and the
+    other variables of the factor; infinite if only one of x and y forbids some label. The sum is set to -1 if x and y
+    certainly have the same effect on this variable. values[TOTAL_LARGEST, y] becomes the sum of the largest potentials.
     """
     largest, smallest, potential = values[LARGEST], values[SMALLEST], values[FACTOR_LARGEST]
     values[TOTAL, :x] = -1.0
@@ -131,7 +130,7 @@ def _double_differences(x, k, lo, e, k_other, m_start, m_of, by_start, by_member
                             largest[y] = np.inf
                 else:
                     largest_own = max(largest_own, abs(theta))
-                    # Infinite where y forbids a. No branches: this loop is what large tables take.
+                    # Infinite where y forbids a. No branches: large tables spend their time in this loop.
                     for y in range(x):
                         difference, size = theta - row[y], abs(row[y])
                         largest[y] = difference if difference > largest[y] else largest[y]
@@ -152,7 +151,7 @@ def _double_differences(x, k, lo, e, k_other, m_start, m_of, by_start, by_member
 
 @kernel
 def _digits(c, lo, k_other, m_lo, m_hi, m_of, q):
-    """The values of a factor's members in configuration c of those but q; the value of q is 0."""
+    """Return the values of a factor's members in configuration c of those other than q; the value of q is 0."""
     digits = np.zeros(m_hi - m_lo, dtype=np.int64)
     for p in range(m_lo, m_hi):
         if p != q:
@@ -163,7 +162,7 @@ def _digits(c, lo, k_other, m_lo, m_hi, m_of, q):
 
 @kernel
 def _offset(digits, m_lo, m_stride):
-    """Where a configuration of a factor's members begins in its table."""
+    """Return the place of a configuration of a factor's members in its table."""
     cell = 0
     for p in range(digits.size):
         cell += digits[p] * m_stride[m_lo + p]
@@ -172,7 +171,7 @@ def _offset(digits, m_lo, m_stride):
 
 @kernel
 def _next(cell, digits, lo, k_other, m_lo, m_hi, m_of, m_stride, q):
-    """The same for the next configuration; a few operations, whatever the number of members."""
+    """Advance the digits to the next configuration, and return its place in the table, in a few operations."""
     for p in range(m_lo, m_hi):
         if p != q:
             digits[p - m_lo] += 1
@@ -186,10 +185,10 @@ def _next(cell, digits, lo, k_other, m_lo, m_hi, m_of, m_stride, q):
 
 @kernel
 def coarse_ranges(at, allowance, rows, k_own, unary_start, unary, out_start, k_other, m_start, m_of, m_stride, f_own_stride, base, table, by_start, by_member, by_factor, values, state, C_bar, cap):  # fmt: skip  # noqa: E501
-    """The same from the distance of each value to their mean: at most twice D, in time linear in the tables.
+    """Bound D of `factor_ranges` by distances of values from their mean: at most twice D, in time linear in the tables.
 
-    Labels that the unary forbids do not count. at: [rows, entries of the present row, factors of the present entry,
-    own labels of the present factor, for one configuration of its other members after the other].
+    Labels that the unary forbids are left out. at: [rows, entries of the present row, factors of the present entry,
+    own labels of the present factor in each configuration of its other members].
     """
     spent = 0
     while at[0] < rows.size and spent < allowance:
@@ -246,7 +245,7 @@ def coarse_ranges(at, allowance, rows, k_own, unary_start, unary, out_start, k_o
 
 @kernel
 def _from_centre(cell, stride, k_other, table, values, state):
-    """Take the potentials of one label over the neighbour's values into account, less their mean."""
+    """Update the differences from the centre by the potentials of one label: its centre is their mean over values."""
     mean, forbidden = 0.0, 0
     first = table[cell]
     for x in range(k_other):
@@ -269,7 +268,7 @@ def _from_centre(cell, stride, k_other, table, values, state):
 
 @kernel
 def _farthest(k_other, values):
-    """Close one configuration: how far each value is from the centre, at most."""
+    """Update the largest distance of each value from the centre by the present configuration."""
     for x in range(k_other):
         if values[LARGEST, x] == np.inf:
             values[FACTOR, x] = np.inf
@@ -280,7 +279,7 @@ def _farthest(k_other, values):
 
 @kernel
 def _diameter(k_other, values):
-    """The sum of the two largest distances."""
+    """Return the sum of the two largest distances from the centre."""
     first, second = 0.0, 0.0
     for x in range(k_other):
         distance = values[TOTAL, x]
@@ -293,13 +292,13 @@ def _diameter(k_other, values):
 
 @kernel
 def enumerated_rows(at, allowance, rows, k_own, unary_start, unary, out_start, k_other, f_start, m_start, m_of, m_stride, f_own_stride, base, table, law, defined, least, state, C_bar, theorem, cap):  # fmt: skip  # noqa: E501
-    """Exact influence of the listed rows by all configurations of their neighbours; kept where it is smaller.
+    """Replace bounds by the exact influence where it is smaller, by enumeration of the neighbours' configurations.
 
-    All configurations count, whether or not the model allows them. A law that is undefined, because every label is
-    forbidden, is at distance 0 from another undefined one and at distance 1 from any other. See the theory page,
-    "Enumeration and undefined conditionals".
-    at: [rows, laws of the present row, entries, laws that were compared for the present entry]; law, defined and least:
-    room for the laws of any row, for whether they are defined, and for the least probability of each label.
+    All configurations count, whether or not the model allows them. A law is undefined if every label is forbidden; it
+    is at distance 0 from other undefined laws and at distance 1 from defined ones. See the theory page, "Enumeration
+    and undefined conditionals".
+    at: [rows, laws of the present row, entries, laws that were compared for the present entry]. Scratch: law, the laws
+    of a row; defined, whether each is defined; least, the least probability of each label.
     """
     spent = 0
     while at[0] < rows.size and spent < allowance:
@@ -352,7 +351,7 @@ def enumerated_rows(at, allowance, rows, k_own, unary_start, unary, out_start, k
 
 @kernel
 def _laws(at, allowance, configurations, cost, r, k, lo, hi, unary_start, unary, k_other, f_start, m_start, m_of, m_stride, f_own_stride, base, table, law, defined, least, state):  # fmt: skip  # noqa: E501
-    """Go on with the laws of the row, one for each configuration; returns the operations that were spent."""
+    """Compute more laws of the row, one for each configuration; return the number of operations."""
     digit = np.empty(hi - lo, dtype=np.int64)
     rest = at[1]
     for p in range(hi - lo):

@@ -1,6 +1,6 @@
-"""What all influence bounds end in (paper Section 4.1; theory page, "Rounding of influence bounds").
+"""The last step of every influence bound (paper Section 4.1; theory page, "Rounding of influence bounds").
 
-A file that the kernels of influence share: after a change here, theirs must be compiled again.
+All kernels of influence use this file, and must be compiled again after a change here.
 """
 
 import numpy as np
@@ -9,15 +9,15 @@ from dobrushin._shared.compile import kernel
 
 U = 2.0**-53  # unit roundoff
 FLOOR = 2.0**-1000  # stands for positive numbers too small to be told from 0
-COST = 64  # elementary operations of one gap
+COST = 64  # elementary operations of one call of `gap`
 
-# Which bound an entry came from; the order of `THEOREMS` in dobrushin._influence.
+# The bound that an entry came from, in the order of `THEOREMS` in dobrushin._influence.rows.
 THM4, THM4_UNARY, THM5, THM5_EXACT, THM6, THM6_TIGHT, ENUMERATED, RANGE, THM4_COARSE, RANGE_COARSE = range(1, 11)
 
 
 @kernel
 def gap(D, h):
-    """sigma(h + D/2) - sigma(h - D/2) = sinh(D/2) / (cosh h + cosh(D/2)), from above, without cancellation."""
+    """Return sigma(h + D/2) - sigma(h - D/2) = sinh(D/2) / (cosh h + cosh(D/2)), rounded up, without cancellation."""
     if D <= 0.0:
         return 0.0
     x = 0.5 * D

@@ -2,7 +2,7 @@
 
 The scan is built from its last step backwards. d holds the weights pulled back through the steps chosen so far; the
 next one to prepend is the variable with the largest d. Its L1 norm is the variation of the scan built so far.
-Only variables that were touched, and some around them, have a number; only those that were are in the heap.
+Only variables with a weight, and some around them, have a number; only variables with a weight are in the heap.
 """
 
 import numpy as np
@@ -69,11 +69,11 @@ def extend(
 
 @kernel
 def reach(limit, floor, most, begin, end, columns, C_bar, has_row, ids, p, heap, place, order, values, counters):
-    """Take variables in the order of their best paths, while there are fewer than `limit` or paths above `floor`.
+    """Take variables by decreasing strength: `limit` of them, all of at least `floor`, and ties; at most `most`.
 
-    Never more than `most`. p is the largest product of influences along a path from the targets, each a little less
-    than it is, so that nothing comes before the targets; -1 once a variable has been taken. Those that are as strong as
-    the last one, but for rounding, are taken too. counters: [entries of the heap, variables taken].
+    The strength p of a variable is the largest product of influences along a path from the targets; -1 once the
+    variable has been taken. Influences are lowered a little, so that no variable comes before the targets.
+    counters: [entries of the heap, variables taken].
     """
     size, steps = counters[0], counters[1]
     status = DONE
@@ -81,7 +81,7 @@ def reach(limit, floor, most, begin, end, columns, C_bar, has_row, ids, p, heap,
         i = heap[0]
         x = p[i]
         if x <= 0.0:
-            break  # nothing more has an influence
+            break  # no other variable has an influence
         if steps >= most:
             break
         if steps >= limit and x < floor and not (steps > 0 and x > values[steps - 1] * (1.0 - 1e-9)):
@@ -114,10 +114,10 @@ def reach(limit, floor, most, begin, end, columns, C_bar, has_row, ids, p, heap,
 
 @kernel
 def look_around(start, neighbor, number, ids, met, most, found, count):
-    """Add to the `count` variables that were found others around them that were not met, the nearest first.
+    """Add to the `count` variables in `found` others around them that have no number, the nearest first.
 
-    At most `most` together; returns how many there are. number[j] is the number of variable j, or anything: it has been
-    met if ids has it at that number, and found here if the numbers after those lead to it.
+    Return how many variables `found` then has, at most `most`. The array `number` is not initialised: variable j has a
+    number if ids[number[j]] is j, and is in `found` if the numbers from `met` on lead to it.
     """
     size = count
     k = 0
@@ -142,7 +142,7 @@ def look_around(start, neighbor, number, ids, met, most, found, count):
 
 @kernel
 def push_all(at, allowance, count, ids, d, heap, place):
-    """Heap of the variables 0 to count - 1. at: [variables]."""
+    """Make a heap of the variables 0 to count - 1. at: [variables]."""
     last = min(count, at[0] + allowance // 32 + 1)
     for j in range(at[0], last):
         heap[j] = j
@@ -189,7 +189,7 @@ def _sift_down(p, size, ids, d, heap, place):
 
 @kernel
 def suffix_norms(at, allowance, order, begin, end, columns, C_bar, d, state, norms):
-    """Norm of d pulled back through the last k steps, k = 0, ..., T: the variation of each suffix by itself.
+    """Set norms[k] to the norm of d pulled back through the last k steps: the variation of the suffix of k steps.
 
     at: [steps]; state: [norm of d, norm when it was last summed afresh].
     """
@@ -214,7 +214,7 @@ def suffix_norms(at, allowance, order, begin, end, columns, C_bar, d, state, nor
 
 @kernel
 def _sum(d):
-    """From the first to the last, whoever runs it: NumPy adds in another order than compiled code."""
+    """Sum from the first entry to the last: NumPy would add in another order than compiled code."""
     total = 0.0
     for i in range(d.size):
         total += d[i]
@@ -223,10 +223,10 @@ def _sum(d):
 
 @kernel
 def move_steps(order, start, columns, C_bar, candidate, weights, most):
-    """Improve `order` in place by moves until none helps or `most` were tried; returns the linear variation.
+    """Improve `order` in place by moving single steps until no move helps or `most` were tried.
 
-    Between a prefix that leads to b and a suffix that pulls the weights back to d, inserting a step on i changes the
-    variation by -d_i (b - C b)_i.
+    Return the linear variation. Between a prefix that leads to b and a suffix that pulls the weights back to d, a new
+    step on i changes the variation by -d_i (b - C b)_i.
     """
     n, T = weights.size, order.size
     b = np.empty((T + 1, n))
@@ -274,7 +274,7 @@ def move_steps(order, start, columns, C_bar, candidate, weights, most):
 
 @kernel
 def _copy(source, target):
-    """As an assignment of arrays this would take seconds to compile, for the words of an error that cannot occur."""
+    """Copy an array. An assignment would take seconds to compile, because of an error message that cannot occur."""
     for i in range(target.size):
         target[i] = source[i]
 

@@ -10,30 +10,31 @@ import numpy as np
 from dobrushin._kernels.gap import COST, THM4, THM4_UNARY, U, gap
 from dobrushin._shared.compile import kernel
 
-# What `state` holds. Of a row: the size of its potentials, the sum of its ranges, the operations spent on offsets. Of
+# Entries of `state`. For a row: the size of its potentials, the sum of its ranges, the operations spent on offsets. For
 # the present entry: the bound so far, the largest range, and a range whose gap is known to be within the bound.
 SIZE, SUM, SPENT, WORST, RANGE, COVERED = 0, 1, 2, 3, 4, 5
 STATE = 6
-# What the rows of `labels` hold, for each own label: its potential when all neighbours have their value 0, how many
-# neighbours forbid it then, its weight without the present neighbour, and how far it is behind the winner.
+# Rows of `labels`, which have a number for each own label: its potential when all neighbours have value 0, how many
+# neighbours forbid it then, its weight without the present neighbour, and its distance behind the winner.
 FIRST, FORBIDDEN, REST, BEHIND = 0, 1, 2, 3
 LABELS = 4
-# What the rows of `values` hold, for each value of the neighbour: the largest and the smallest difference from another
-# value (later the range), and the least log-odds of the label that may win in the row.
+# Rows of `values`, which have a number for each value of the neighbour: the largest and the smallest difference from
+# another value (later the range), and the least log-odds of the label that may win in the row.
 LARGEST, SMALLEST, ODDS = 0, 1, 2
 VALUES = 3
-# What the rows of `count` hold, for each own label: the neighbours that can beat it without limit, all and the present
-# one; -1 where that is not known yet.
+# Rows of `count`, which have a number for each own label: how many neighbours, and whether the present one, can favour
+# another label over it without limit; -1 where that is not known yet.
 ALL, OWN = 0, 1
 
 
 @kernel
 def pair_rows(at, allowance, rows, k_own, unary_start, unary, out_start, k_other, base, own_stride, other_stride, table, offset_budget, by_own, by_other, labels, values, lead, own_lead, count, state, C_bar, theorem, cap):  # fmt: skip  # noqa: E501
-    """Theorem 4, and its sharper form where some label wins whatever the neighbours do.
+    """Bound the influence in pairwise models by Theorem 4, and by its sharper form with offsets h.
 
-    In each row, offsets are only bounded once `offset_budget` operations were spent on them. They are taken to be 0 if
-    there is no budget, or several neighbours and more labels than `lead` has room for.
-    at: [rows, entries that were met, entries that are done, x, y]. The others before `C_bar` are room to work in.
+    The sharper form applies where one label is the most likely one for all values of the neighbours. Each row may spend
+    `offset_budget` operations on exact offsets; after that, offsets are bounded from below. Offsets are taken to be 0
+    without a budget, or with several neighbours and more labels than `lead` has room for.
+    at: [rows, entries that were read, entries that are done, x, y]. Arrays from `by_own` to `state` are scratch.
     """
     spent = 0
     while at[0] < rows.size and spent < allowance:
@@ -83,7 +84,7 @@ def _begin_row(k, u, labels, count, state):
 
 @kernel
 def _meet(k, k_other, table, base, stride, other_stride, labels):
-    """Add what the neighbour gives to each label at its value 0; returns its largest potential."""
+    """Add the potentials of a neighbour at its value 0 to each label; return its largest potential."""
     largest = 0.0
     for a in range(k):
         for x in range(k_other):
@@ -99,7 +100,7 @@ def _meet(k, k_other, table, base, stride, other_stride, labels):
 
 @kernel
 def _entry(at, allowance, e, k, lo, hi, u, k_other, base, own_stride, other_stride, table, offset_budget, by_own, by_other, labels, values, lead, own_lead, count, state):  # fmt: skip  # noqa: E501
-    """Go on with the pairs x > y of values of a neighbour; returns the operations that were spent."""
+    """Continue with the pairs x > y of values of a neighbour; return the number of operations."""
     spent = 0
     slack = 16.0 * (hi - lo + k + 8) * U * (state[SIZE] + 1.0)
     if at[3] == 0:
@@ -152,7 +153,7 @@ def _entry(at, allowance, e, k, lo, hi, u, k_other, base, own_stride, other_stri
 
 @kernel
 def _copy(k, k_other, table, base, stride, other_stride, by_own, by_other):
-    """The table with own labels as rows, and with the neighbour's values as rows."""
+    """Copy a table with own labels as rows, and once more with the neighbour's values as rows."""
     for a in range(k):
         for x in range(k_other):
             theta = table[base + a * stride + x * other_stride]
@@ -162,7 +163,7 @@ def _copy(k, k_other, table, base, stride, other_stride, by_own, by_other):
 
 @kernel
 def _leave_out(k, u, by_other, labels):
-    """Weights of the labels when all neighbours but the present one have their value 0."""
+    """Set the weights of the labels when all neighbours but the present one have value 0."""
     for a in range(k):
         own = by_other[a]
         forbidden = labels[FORBIDDEN, a] > (0.0 if own > -np.inf else 1.0)
@@ -171,9 +172,10 @@ def _leave_out(k, u, by_other, labels):
 
 @kernel
 def _ranges(x, k, k_other, u, by_own, values):
-    """values[LARGEST, y], y < x: the range over the possible labels a of theta_a,x - theta_a,y.
+    """Set values[LARGEST, y] for y < x to the range of theta_a,x - theta_a,y over the allowed labels a.
 
-    -1 if x and y are surely the same to this variable, infinite if a label is forbidden by only one of them.
+    The range is set to -1 if x and y certainly have the same effect on this variable, and is infinite if only one of
+    them forbids some label.
     """
     largest, smallest = values[LARGEST], values[SMALLEST]
     for y in range(x):
@@ -191,7 +193,7 @@ def _ranges(x, k, k_other, u, by_own, values):
                     largest[y] = np.inf
             continue
         labels += 1
-        # Infinite where y forbids a. No branches: this loop is what large tables take.
+        # Infinite where y forbids a. No branches: large tables spend their time in this loop.
         for y in range(x):
             difference = theta - row[y]
             largest[y] = difference if difference > largest[y] else largest[y]
@@ -206,16 +208,16 @@ def _ranges(x, k, k_other, u, by_own, values):
 
 @kernel
 def _rounded(h, slack):
-    """An offset from below."""
+    """Round an offset down."""
     return max(0.0, h - slack - 8.0 * U * h) if h > slack else 0.0
 
 
 @kernel
 def _odds(e, k, lo, hi, u, k_other, base, own_stride, other_stride, table, by_other, labels, lead, own_lead, count, state, odds):  # fmt: skip  # noqa: E501
-    """odds[x]: least log-odds of one label against all others together when this neighbour has the value x.
+    """Set odds[x] to the least log-odds of one label against all others together when this neighbour has value x.
 
-    The label is the heaviest one when all neighbours have their value 0. Half the sum of odds[x] and odds[y] is at most
-    the offset of the pair.
+    The label is the most likely one when all neighbours have value 0. Half the sum of odds[x] and odds[y] is at most
+    the offset of the pair x, y.
     """
     winner, top = -1, -np.inf
     for a in range(k):
@@ -249,9 +251,9 @@ def _odds(e, k, lo, hi, u, k_other, base, own_stride, other_stride, table, by_ot
 
 @kernel
 def _offset(x, y, e, k, lo, hi, u, k_other, base, own_stride, other_stride, table, by_other, labels, lead, own_lead, count, state):  # fmt: skip  # noqa: E501
-    """Least log-odds by which the same label beats all others together, over the other neighbours' values; else 0.
+    """Return the least log-odds of one label against all others together, over the other neighbours' values; 0 if none.
 
-    Only the heaviest label at any one configuration can do so.
+    Only the most likely label at some configuration can have positive log-odds at all of them.
     """
     winner, top = -1, -np.inf
     for a in range(k):
@@ -285,7 +287,7 @@ def _offset(x, y, e, k, lo, hi, u, k_other, base, own_stride, other_stride, tabl
 
 @kernel
 def _can_win(winner, e, k, lo, hi, k_other, base, own_stride, other_stride, table, lead, own_lead, count, state):
-    """Whether no neighbour but the present one can beat a label without limit; makes the leads over it known."""
+    """Return whether only the present neighbour can favour another label over one without limit; compute the leads."""
     if hi - lo == 1:
         return True
     if count[ALL, winner] < 0:
@@ -309,7 +311,7 @@ def _can_win(winner, e, k, lo, hi, k_other, base, own_stride, other_stride, tabl
 
 @kernel
 def _others_lead(winner, a, neighbors, lead, own_lead, count):
-    """The most that all neighbours but the present one can favour a over the winner."""
+    """Return the most that all neighbours but the present one can favour label a over the winner."""
     if neighbors == 1:
         return 0.0
     return lead[winner, a] - (own_lead[winner, a] if count[OWN, winner] == 0 else 0.0)
@@ -317,7 +319,7 @@ def _others_lead(winner, a, neighbors, lead, own_lead, count):
 
 @kernel
 def _lead(winner, k, k_other, table, base, stride, other_stride, lead):
-    """lead[a]: the most that one neighbour can favour a over the winner; whether there is a limit to all of them."""
+    """Set lead[a] to the most that a neighbour can favour label a over the winner; return whether all are finite."""
     for a in range(k):
         lead[a] = -np.inf
         for x in range(k_other):

@@ -1,7 +1,7 @@
 """Influence bounds of spins and of Potts models, row by row (paper Section 4.1; theory page, "Influence").
 
 Every function rounds towards larger influence: ranges D up, offsets h down, the result up by a few ulps.
-All can stop and go on: see `dobrushin._shared.pieces`.
+Every loop can pause and continue: see `in_pieces` in `dobrushin._shared.compile`.
 """
 
 import numpy as np
@@ -12,8 +12,9 @@ from dobrushin._shared.compile import kernel
 
 @kernel
 def ising_rows(at, allowance, rows, start, theta, field, out_start, paper, max_degree, C_bar, theorem, cap):
-    """Theorem 5, and its exact form where at most 2**(max_degree - 1) sign patterns are to be tried.
+    """Bound the influence on spins by Theorem 5, or exactly where a spin has at most `max_degree` neighbours.
 
+    The exact form enumerates 2 ** (degree - 1) sign patterns of the other neighbours for each entry.
     at: [rows, entries of the present row].
     """
     sums = np.empty(2 ** max(0, max_degree - 1))
@@ -61,11 +62,12 @@ def ising_rows(at, allowance, rows, start, theta, field, out_start, paper, max_d
 
 @kernel
 def potts_rows(at, allowance, out_start, strength, unary, paper, C_bar, theorem, cap):
-    """Theorem 4 for Potts models, where D = 2 |s|, and its sharper form with unaries in time linear in the labels.
+    """Bound the influence in Potts models by Theorem 4, where D = 2 |s|, and by its sharper form with unaries.
 
-    The label with the largest unary is the only one that can win whatever the neighbours do. Over the pairs of values
-    of neighbour j it is pressed hardest when both are its strongest rivals (s > 0), or when one is the winner itself
-    and the other its weakest rival (s < 0). unary has no columns where there are none.
+    Takes time linear in the labels. Only the label with the largest unary (the winner) can be the most likely one for
+    all values of the neighbours. Among pairs of values of neighbour j, its lead is smallest when both values are its
+    strongest rivals (s > 0), or when one is the winner itself and the other its weakest rival (s < 0). Without unaries,
+    `unary` has no columns.
     at: [rows, entries of the present row].
     """
     spent = 0
@@ -87,7 +89,7 @@ def potts_rows(at, allowance, out_start, strength, unary, paper, C_bar, theorem,
                 if winner < 0 or u > unary[r, winner]:
                     winner = a
         if alive == 1:
-            # The law is a point mass.
+            # Only one label is allowed: the law is a point mass.
             C_bar[lo:hi] = 0.0
             theorem[lo:hi] = THM4_UNARY
             cap[r] = 0.0
@@ -136,9 +138,10 @@ def potts_rows(at, allowance, out_start, strength, unary, paper, C_bar, theorem,
 
 @kernel
 def spin_rows(at, allowance, rows, term_start, term_of, scope_start, scope, theta, field, out_start, blanket, paper, s1, state, C_bar, cap):  # fmt: skip  # noqa: E501
-    """Theorem 6 as in the paper, or tightened: D = 4 s1, h = max(0, 2 |theta_i| - 2 s2).
+    """Bound the influence on spins with terms of any order by Theorem 6, as in the paper or tightened.
 
-    at: [rows, terms and entries of the present row]; s1 has room for the entries of any row; state: [sum of strengths].
+    The tightened form has D = 4 s1 and h = max(0, 2 |theta_i| - 2 s2). Scratch arrays: s1, as long as the longest row;
+    state: [sum of strengths]. at: [rows, terms of the present row, entries of the present row].
     """
     spent = 0
     while at[0] < rows.size and spent < allowance:

@@ -1,7 +1,7 @@
 """The recursion b_t = B(q_t) b_{t-1} with clamps (paper Section 3; theory page, "Clamps, caps and update errors").
 
-Only additions and multiplications of non-negative numbers, so that the rounding error is known beforehand.
-Both loops can stop and continue: see `dobrushin._shared.pieces`.
+There are only additions and multiplications of non-negative numbers, which bounds the rounding error beforehand.
+Every loop can pause and continue: see `in_pieces` in `dobrushin._shared.compile`.
 """
 
 from dobrushin._shared.compile import inlined, kernel, prefetch
@@ -67,14 +67,14 @@ def forward_random(at, allowance, steps, q, start, columns, C_bar, cap, error, n
 
 @inlined
 def _updated(i, start, columns, C_bar, cap, error, b):
-    """min(1, min(cap_i, sum_j C_ij b_j) + error_i).
+    """Return min(1, min(cap_i, sum_j C_ij b_j) + error_i).
 
-    The cap bounds how far apart the exact conditionals are, so the error of the update comes on top of it.
+    The cap bounds the distance of the exact conditional laws; the error of the update is added to it.
     """
     if start[i] == start[i + 1]:
         return error[i]
     total = 0.0
     for e in range(start[i], start[i + 1]):
         total += C_bar[e] * b[columns[e]]
-    # An underflow must not pass for certainty.
+    # A bound that underflows must not become 0, which would claim certainty.
     return max(FLOOR, min(1.0, min(cap[i], total) + error[i]))

@@ -295,9 +295,6 @@ class FactorTables(ScopedForm):
     def tables(self) -> FactorTables:
         return self
 
-    def wider(self) -> None:
-        return None
-
     def log_density(self, states: Ints) -> Floats:
         if not self.n_factors:
             return np.zeros(len(states))

@@ -155,7 +155,8 @@ class Form(Variables, ABC):
 
     def wider(self) -> Form | None:
         """Widen the distribution to the next form; None for the widest one."""
-        return self.tables()
+        tables = self.tables()
+        return None if tables is self else tables
 
     # -- probabilities ---------------------------------------------------------------------
 
