@@ -103,9 +103,9 @@ def test_a_bias_bound_beyond_the_half_width_is_explained():
     grid = db.Ising.grid(12, 12, couplings=0.43, fields=0.05)
     answer = db.estimate(grid, [60], method="coalescence", tolerance=0.1, seed=1)
     assert answer.bias_bound[0] > answer.half_width[0]
-    assert answer.footer.endswith("its bound is an upper limit for the share of runs that did not coalesce")
+    assert answer.footer.endswith("which the share of runs that did not coalesce bounds")
     near = db.estimate(GRID, [0], method="coalescence", tolerance=0.1, seed=1)
-    assert "upper limit" not in near.footer
+    assert "share of runs" not in near.footer
 
 
 def test_answers_differ_where_anything_that_matters_does():

@@ -461,8 +461,8 @@ class Estimate:
         steps = f"{self.steps} steps x " if self.steps else ""
         kernel = f", kernel {self.plan.kernel}" if self.plan.kernel else ""
         work = f"{self.plan.method}: {steps}{self.chains} {self.plan.made_by.outcomes}{kernel}, seed {self.seed}"
-        is_beyond = not self.plan.made_by.bias_is_proven and bool((self.bias_bound > self.half_width).any())
-        bias = "the intervals include the bias; its bound is an upper limit for the share of runs that did not coalesce"
+        is_beyond = not self.plan.made_by.bias_is_proven and bool(self.bias_bound.max() > self.half_width.max())
+        bias = "the intervals include the bias, which the share of runs that did not coalesce bounds"
         return "; ".join(filter(None, (work, bias if is_beyond else "", proof)))
 
     @property

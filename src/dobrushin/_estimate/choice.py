@@ -131,7 +131,7 @@ def _within_limits(method: Method) -> Method:
     """Return the method if its updates are within the budget, and its time within the limit of calls without limits."""
     query, plan, needed = method.query, method.plan, method.needed_updates()
     if query.budget is not None and needed > query.budget:
-        remedy = "Allow more, or ask for less: a larger tolerance, a lower confidence, fewer targets."
+        remedy = "Raise budget=, or ask for a larger tolerance, a lower confidence or fewer targets."
         raise BudgetError("This estimate", needed, query.budget, "Gibbs updates", remedy, plan)
     seconds = plan.seconds * (needed / plan.updates if plan.updates else 1.0)
     if query.budget is None and query.time_limit is None and seconds > MOST_SECONDS:

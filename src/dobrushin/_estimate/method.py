@@ -41,8 +41,8 @@ QUICK_SECONDS = 0.1
 # Methods that need a pilot are not planned where an answer is expected within this number of seconds.
 SOON_SECONDS = 2.0
 REMEDY = (
-    "What may help: a larger tolerance or fewer targets; fixing strongly coupled variables (evidence=); joint "
-    "variables (model.merge with suggest_groups). For an estimate without any guarantee pass method='uncertified'."
+    "What may help: a larger tolerance, fewer targets, or evidence= for strongly coupled variables; diagnose(model) "
+    "says whether joint variables would help. For an estimate without any guarantee pass method='uncertified'."
 )
 
 

@@ -272,7 +272,7 @@ class ChainRun(Run):
             size = int(min(self.room, more, self.plan.chains - self.done, budget - self.done))
             if size <= 0:
                 self.trouble = TimeUp()  # fewer chains than were planned
-                remedy = "Allow more, or ask for a larger tolerance."
+                remedy = "Raise budget=, or ask for a larger tolerance."
                 needed, limit = self.plan.updates, self.query.budget or 0.0
                 result = replace(self.estimate(), stopped_by=Shortfall.BUDGET)
                 raise BudgetError("This estimate", needed, limit, "Gibbs updates", remedy, self.plan, result=result)

@@ -355,9 +355,7 @@ class Statistic(Target):
         try:
             result = np.asarray(self.f(states))
         except Exception as error:
-            requirement = (
-                f"a function of states of shape {states.shape} (it failed with {type(error).__name__}: {error})"
-            )
+            requirement = f"a function of states of shape {states.shape}; it raised {type(error).__name__}: {error}"
             raise ArgumentError("f", requirement, self.name) from error
         if result.shape != states.shape[:1]:
             requirement = f"a function that returns an array of shape {states.shape[:1]}"
@@ -370,7 +368,7 @@ class Statistic(Target):
         if wrong.any():
             chain = int(np.argmax(wrong))
             what = "true or false" if self._is_event else f"within the bounds {in_full(low)} to {in_full(high)}"
-            requirement = f"{what} (nothing of '{self.name}' is certified)"
+            requirement = f"a function whose values are {what} (statistic {printable(self.name)})"
             raise ArgumentError("f", requirement, values[chain], f"chain {first + chain}")
         return values
 
