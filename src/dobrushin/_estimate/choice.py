@@ -83,7 +83,7 @@ def choose_for_call(
 
 
 class _NoneQuick(Exception):
-    """No quick method has a certain answer on the first ball."""
+    """Raised if no quick method has a certain answer on the first ball."""
 
 
 def _seconds_to_read(model: Any, targets: Any, evidence: Any, settings: Settings) -> float:
@@ -128,7 +128,7 @@ def _choose(query: Query) -> Method:
 
 
 def _within_limits(method: Method) -> Method:
-    """Return the method if its updates are within the budget, and its time within the limit of calls without limits."""
+    """Return the method; raise `BudgetError` if it exceeds the budget, or takes too long for a call without limits."""
     query, plan, needed = method.query, method.plan, method.needed_updates()
     if query.budget is not None and needed > query.budget:
         remedy = "Raise budget=, or ask for a larger tolerance, a lower confidence or fewer targets."

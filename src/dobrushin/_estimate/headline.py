@@ -27,7 +27,7 @@ _PLURALS = {"probability": "probabilities", "mean": "means", "quantile": "quanti
 
 
 def telling_state(states: Sequence[Any]) -> int:
-    """Return which of two states to report: one that means yes; else the last of numbers, the first of names.
+    """Return which of two states to report: the state that means yes, else the last number or the first name.
 
     Examples
     --------

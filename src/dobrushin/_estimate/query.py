@@ -286,7 +286,7 @@ class Space(ABC):
     @property
     @abstractmethod
     def rows(self) -> RowSource:
-        """Return rows of the influence, in units in which no disagreement exceeds 1."""
+        """Return the rows of the influence matrix, in units in which no disagreement exceeds 1."""
 
     @property
     @abstractmethod
@@ -309,7 +309,7 @@ class Space(ABC):
 
     @abstractmethod
     def reader(self, model: Model, evidence: dict[Hashable, Any]) -> TargetReader:
-        """Return the reader of targets for `model`, of which this is the space given `evidence`."""
+        """Return the reader of targets for `model`; this space is that model given `evidence`."""
 
     @abstractmethod
     def condition(self, evidence: Mapping[Hashable, Any]) -> Space:
@@ -401,7 +401,7 @@ class Workspace(Space):
         return state
 
     def impossible(self) -> ArgumentError:
-        """Return the error to raise where no state is allowed."""
+        """Return the error for a model without allowed states, or for impossible evidence."""
         if self.is_given:
             return ArgumentError("evidence", "possible under the model", got="evidence of probability zero")
         return ArgumentError("model", "one that allows some joint state", self.model)

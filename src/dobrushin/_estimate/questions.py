@@ -117,7 +117,10 @@ class StateQuestion(TargetQuestion):
 
     @abstractmethod
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
-        """Count the outcomes in each row's state; `states` is (outcomes, variables), numbered from `first`."""
+        """Count the outcomes in the state of each row.
+
+        `states` has shape (outcomes, variables); the first outcome has number `first`.
+        """
 
     @abstractmethod
     def unit_values(self, states: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
@@ -217,7 +220,7 @@ class JointMarginal(StateQuestion):
         return ((cells == k).astype(np.float64) for k in range(len(self)))
 
     def _cells(self, states: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the number of each joint state."""
+        """Return the row of each joint state."""
         lowest = np.array([values[0] for values in self.values])
         step = np.array([values.step for values in self.values])
         digits = (states.astype(np.int64) - lowest) // step

@@ -279,7 +279,7 @@ class ChainRun(Run):
             yield range(self.done, self.done + size)
 
     def _chains(self, numbers: range, record: Record) -> Samples:
-        """Draw the chains with these numbers, or the first of them if something ends the run."""
+        """Draw the chains with these numbers; only the first of them if the run ends early."""
         block, self.trouble = run_chains(
             self.query.model, self.method.kernel, self.scan, numbers, self.sequence, start=self.query.space.start,
             record=record, running=self.running_block(),

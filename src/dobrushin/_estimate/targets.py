@@ -237,7 +237,7 @@ class Statistic(Target):
         return bool(np.isfinite([float(bound) for bound in self.bounds]).all())
 
     def _has_known_weights(self, spans: NDArray[np.int64], weights: NDArray[np.float64]) -> bool:
-        """Return whether the weights of some variables, whose states span these ranges, follow from the function."""
+        """Return whether the weights of a ready-made statistic fit variables whose states span these ranges."""
         if self.f in (_mean, _sum):
             count = sum(float(weight) > 0 for weight in self.weights.values()) if self.f is _mean else 1
             return bool((weights >= spans / count).all())
@@ -251,7 +251,7 @@ class Statistic(Target):
     @classmethod
     @public()
     def magnetisation(cls, model: Model, labels: Iterable[Hashable] | None = None) -> Statistic:
-        """Mean of the spins (-1/+1) of some variables, by default of all.
+        """Return a statistic: the mean of the spins (-1/+1) of some variables, by default of all.
 
         Examples
         --------
@@ -270,7 +270,7 @@ class Statistic(Target):
     @classmethod
     @public()
     def total(cls, model: Model, labels: Iterable[Hashable] | None = None) -> Statistic:
-        """Sum of the states of some variables, by default of all.
+        """Return a statistic: the sum of the states of some variables, by default of all.
 
         Examples
         --------
@@ -291,7 +291,7 @@ class Statistic(Target):
     @classmethod
     @public()
     def energy(cls, model: Model) -> Statistic:
-        """Minus the log-density of the whole state; forbidden states do not count.
+        """Return a statistic: minus the log-density of the whole state; forbidden states do not count.
 
         Examples
         --------
@@ -325,7 +325,7 @@ class Statistic(Target):
     def event(
         cls, labels: Iterable[Hashable], predicate: Callable[[NDArray[Any]], ArrayLike], name: str = "event"
     ) -> Statistic:
-        """Return the probability of an event.
+        """Return a statistic: 1 if an event occurs, else 0, so that its mean is the probability of the event.
 
         Parameters
         ----------
