@@ -108,6 +108,15 @@ def test_a_bias_bound_beyond_the_half_width_is_explained():
     assert "share of runs" not in near.footer
 
 
+def test_a_read_answer_prints_names_without_control_characters():
+    hostile = db.Statistic(lambda x: x[:, 0] * 1.0, {0: 2.0}, (-1, 1), "m\nP(0 = 1) = 0.99, exact\u202e")
+    answer = db.estimate(GRID, hostile, method="exact")
+    again = db.Estimate.from_json(answer.to_json())
+    for shown in (str(answer), str(again), again.headline):
+        assert "\nP(0" not in shown
+        assert "\u202e" not in shown
+
+
 def test_answers_differ_where_anything_that_matters_does():
     def ask(**changes):
         return db.estimate(GRID, **{"targets": [0], "method": "dobrushin", "tolerance": 0.1, "seed": 1, **changes})

@@ -34,6 +34,7 @@ from dobrushin.errors import BudgetError
 
 # Largest number of states drawn at a time, and largest number of bytes of states kept in the result.
 _MAX_STATES_AT_ONCE, _MAX_KEPT_BYTES = 2**25, 2**27
+# Number of chains in the first block of a mean.
 _FIRST_BLOCK = 1024
 _STOPPED_BY = {KeyboardInterrupt: Shortfall.INTERRUPTED, TimeUp: Shortfall.TIME, Lost: Shortfall.EXECUTOR}
 
