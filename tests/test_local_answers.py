@@ -534,12 +534,12 @@ def test_sums_on_a_ball_are_bounded_by_what_was_planned_there():
     border = ~ball.inner[ball.numbering.own(np.array(ball.model.labels))]
     query = replace(make_query(ball.model, [5 * 10**9], {}, SETTINGS), border=border)
     method = Local.propose(query, Choice())
-    limits = [growth.limit for group in method.growths for growth in group]
+    limits = [growth.limit for growth in method.growths]
     assert max(limits) < ball.model.n_variables
     first = method.updated()
     assert len(first) == limits[0]
     assert (first == method.updated()).all()
-    assert [growth.limit for group in method.growths for growth in group] == limits
+    assert [growth.limit for growth in method.growths] == limits
 
 
 def noted(function, calls, name):

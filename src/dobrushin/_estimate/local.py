@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +17,6 @@ from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Shortfall, StateQuestion
 from dobrushin._estimate.regions import SECONDS_PER_CELL, SECONDS_PER_REGION, Growth, TargetRegion, WantedLaw
 from dobrushin._estimate.runs import unchecked_weights
-from dobrushin._estimate.targets import name_of
 from dobrushin._exact.engine import Law
 from dobrushin._shared.call import NO_DEADLINE, LateError, current_deadline
 from dobrushin._shared.environment import log
@@ -40,6 +40,8 @@ _SHARE = 0.999
 _SHARE_OF_TIME = 0.5
 # With more than `_MANY` targets, only `_SOME` of them, evenly spaced, are planned to predict the time of all.
 _SOME, _MANY = 8, 64
+# What bounds the boundary effect of a region, by whether it has extreme boundary states.
+_BOUNDS = {True: "its two extreme states", False: "Dobrushin's bound"}
 
 
 class Local(Method):
@@ -49,10 +51,9 @@ class Local(Method):
     is_certain: ClassVar[bool] = True
     works_nearby: ClassVar[bool] = True
 
-    def __init__(self, query: Query, plan: Plan, growths: list[list[Growth]], rival: Method | None) -> None:
+    def __init__(self, query: Query, plan: Plan, growths: list[Growth], rival: Method | None) -> None:
         super().__init__(query, plan)
-        self.growths = growths
-        self.rival = rival
+        self.growths, self.rival = growths, rival
 
     @classmethod
     def asking_seconds(cls, query: Query, quickly: bool) -> float | None:
@@ -67,7 +68,7 @@ class Local(Method):
             worth = min(worth, max(_PREFERRED * best.plan.seconds, _QUICK))
         own = cls._propose(query, choice, worth)
         # A quick proposal has made its sums while it was planned.
-        return None if choice.quickly and not all(growth.is_done for growth in _all_of(own.growths)) else own
+        return None if choice.quickly and not all(growth.is_done for growth in own.growths) else own
 
     @classmethod
     def _propose(cls, query: Query, choice: Choice, worth: float) -> Local:
@@ -78,13 +79,12 @@ class Local(Method):
             raise cls.refuse(
                 f"sums around each target would take at least {least:.2g} s, more than the {worth:.2g} s allowed."
             )
-        goal = _SHARE * query.tolerance
-        growths: list[list[Growth]] = []
+        growths = []
         for question in query.questions:
             places = np.arange(len(question.positions))
-            laws = [places] if question.needs_joint_law else np.split(places, len(places))
-            wanted = [WantedLaw(question.positions[law], question.weights[law]) for law in laws]
-            growths.append([Growth(query, law, goal) for law in wanted])
+            for law in [places] if question.needs_joint_law else np.split(places, len(places)):
+                wanted = WantedLaw(question.positions[law], question.weights[law])
+                growths.append(Growth(query, wanted, _SHARE * query.tolerance))
         reaches = True
         try:
             seconds = cls._look(query, growths, worth)
@@ -95,25 +95,23 @@ class Local(Method):
                 raise
             reaches, seconds = False, _PATIENCE
         if query.is_part:  # regions must not reach the border of a submodel
-            for growth in _all_of(growths):
+            for growth in growths:
                 growth.limit_growth()
-        looked = [growth.reached for growth in _all_of(growths) if growth.best is not None]
-        bias = min(query.tolerance, max(looked, default=math.inf))
+        bias = min(query.tolerance, max((region.bias for region in _best_of(growths)), default=math.inf))
         plan = cls.draft(query, _describe(growths), bias, seconds=seconds, reaches_tolerance=reaches)
         return cls(query, plan, growths, choice.best)
 
     @classmethod
-    def _look(cls, query: Query, growths: list[list[Growth]], worth: float) -> float:
+    def _look(cls, query: Query, growths: list[Growth], worth: float) -> float:
         """Plan the targets and return the expected seconds for all of them.
 
         Raise `CertificateError` if the expected time exceeds `worth` seconds.
         """
-        every = _all_of(growths)
-        some = list(dict.fromkeys(np.linspace(0, len(every) - 1, _SOME).astype(int).tolist()))
-        others = [] if len(every) > _MANY and not query.is_part else sorted(set(range(len(every))) - set(some))
-        seconds = 0.0
+        count, seconds = len(growths), 0.0
+        some = list(dict.fromkeys(np.linspace(0, count - 1, _SOME).astype(int).tolist()))
+        others = [] if count > _MANY and not query.is_part else sorted(set(range(count)) - set(some))
         for done, k in enumerate([*some, *others], start=1):
-            growth = every[k]
+            growth = growths[k]
             growth.look(_PILOT_CELLS)
             if growth.next is None:
                 raise cls.refuse(_why_not(growth))
@@ -121,26 +119,25 @@ class Local(Method):
             seconds += region.seconds
             if not region.is_summed and region.tells(0.0):
                 seconds += region.cells * SECONDS_PER_CELL
-            if done >= len(some) and seconds * len(every) / done > worth:
-                raise cls.refuse(_too_dear(growth, seconds * len(every) / done, worth))
-        return seconds * len(every) / (len(some) + len(others))
+            if done >= len(some) and seconds * count / done > worth:
+                raise cls.refuse(_too_dear(growth, seconds * count / done, worth))
+        return seconds * count / (len(some) + len(others))
 
     def updated(self) -> NDArray[np.int64]:
         """Return all variables that may be summed over."""
-        parts = [growth.reach.ball(growth.limit).positions for growth in _all_of(self.growths)]
+        parts = [growth.reach.ball(growth.limit).positions for growth in self.growths]
         return np.unique(np.concatenate(parts))
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """Return the answer; a `CertificateError` with the intervals if one is wider than the tolerance."""
         _ = self.query.space.start  # the evidence may be impossible
-        every = _all_of(self.growths)
         is_short_of_time = False
-        for k, growth in enumerate(every):
-            is_short_of_time |= self._finish(growth, running.deadline.left / (len(every) - k))
+        for k, growth in enumerate(self.growths):
+            is_short_of_time |= self._finish(growth, running.deadline.left / (len(self.growths) - k))
         estimate = self._assemble()
-        if not (estimate.half_width > self.query.tolerance).any():
+        if not self.misses(estimate):
             return estimate
-        boundaries = [math.inf if growth.best is None else growth.best.disagreement.max() for growth in every]
+        boundaries = [math.inf if growth.best is None else growth.best.disagreement.max() for growth in self.growths]
         reason = Shortfall.SUMS if max(boundaries) > self.query.tolerance else Shortfall.ROUNDING
         if reason is Shortfall.SUMS and (is_short_of_time or running.deadline.is_over):
             reason = Shortfall.TIME
@@ -150,22 +147,27 @@ class Local(Method):
         if self.rival is not None:
             log.info("method %s missed its tolerance; falling back to %s", self.name, self.rival.name)
             return self.rival.answer(sequence, running)
-        raise self._too_wide(estimate)
+        largest = max((region.size for region in _best_of(self.growths)), default=0)
+        wide, _, widest = self.describe_wide(estimate)
+        words = (
+            f"sums over regions of up to {largest} variables leave {counted(wide, 'target')} with intervals wider than "
+            f"the tolerance ({widest})."
+        )
+        raise self.too_wide(estimate, words, "All the intervals are valid. A larger tolerance may help.")
 
     def so_far(self) -> Estimate | None:
         """Return the intervals from sums that take a share of the expected work that is left; None if there are none.
 
         Regions must not reach the border of a submodel.
         """
-        every = _all_of(self.growths)
-        seconds = _SHARE_OF_TIME * current_deadline().work_left / len(every)
+        seconds = _SHARE_OF_TIME * current_deadline().work_left / len(self.growths)
         cells = max(_LEAST_CELLS, min(_PILOT_CELLS, seconds / SECONDS_PER_CELL))
-        for growth in every:
+        for growth in self.growths:
             with suppress(LateError):
                 if growth.best is None:
                     growth.look(cells)
                 growth.settle(cells)
-        regions = [growth.best.ball.positions for growth in every if growth.best is not None]
+        regions = [region.ball.positions for region in _best_of(self.growths)]
         is_sound = bool(regions) and not self.query.reaches_border(np.concatenate(regions))
         return self._assemble() if is_sound else None
 
@@ -185,13 +187,13 @@ class Local(Method):
         return in_time < patient
 
     def _assemble(self) -> Estimate:
-        rows, worst = [], 0.0
-        for question, group in zip(self.query.questions, self.growths, strict=True):
-            part, error = self._rows(question, [growth.best or growth.next for growth in group])
+        rows, worst, growths = [], 0.0, iter(self.growths)
+        for question in self.query.questions:
+            laws = 1 if question.needs_joint_law else len(question.positions)
+            part, error = self._rows(question, list(islice(growths, laws)))
             rows.append(part)
             worst = max(worst, error)
-        bests = [growth.best for growth in _all_of(self.growths) if growth.best is not None]
-        ways = {region.by_extremes for region in bests if not region.is_closed}
+        ways = {region.by_extremes for region in _best_of(self.growths) if not region.is_closed}
         words = [
             f"the states of regions around the targets were summed in floating point, good to {worst:.1g} (included)"
         ]
@@ -204,9 +206,9 @@ class Local(Method):
             words.append("Dobrushin's bound, rounded upwards, limits the effect of the boundary of these regions")
         return self.assemble(rows, 1.0, (*words, *unchecked_weights(self.query)))
 
-    def _rows(self, question: StateQuestion, regions: list[TargetRegion | None]) -> tuple[AnswerRows, float]:
-        """Return the rows of a question and their rounding error, from the regions of its laws; None: no region."""
-        found = [_law_of(self.query, question, k, region) for k, region in enumerate(regions)]
+    def _rows(self, question: StateQuestion, growths: list[Growth]) -> tuple[AnswerRows, float]:
+        """Return the rows of a question and their rounding error, from the regions around its targets."""
+        found = [_law_of(growth) for growth in growths]
         laws, disagreement = [law for law, _ in found], np.concatenate([part for _, part in found])
         rounding = self.query.space.rounding
         error = max(law.error for pair in laws for law in pair)
@@ -219,21 +221,7 @@ class Local(Method):
         size = max(map(len, ends)) * max(1.0, *map(abs, question.bounds))
         slack += size * max(law.loss for pair in laws for law in pair)
         bias = np.minimum(question.biases(disagreement) + np.maximum(*errors) * (1.0 + 2.0**-40) + slack, question.span)
-        bias = bias * (1.0 + 2.0**-50)
-        least, most = question.bounds
-        return AnswerRows(value, np.maximum(value - bias, least), np.minimum(value + bias, most), bias), error
-
-    def _too_wide(self, estimate: Estimate) -> CertificateError:
-        worst = int(np.argmax(estimate.half_width))
-        names = [name_of(target) for target in estimate.targets]
-        wide = {name for name, width in zip(names, estimate.half_width, strict=True) if width > self.query.tolerance}
-        largest = max((growth.best.size for growth in _all_of(self.growths) if growth.best is not None), default=0)
-        reason = (
-            f"sums over regions of up to {largest} variables leave {counted(len(wide), 'target')} with intervals wider "
-            f"than the tolerance (the widest is {estimate.half_width[worst]:.3g} at {names[worst]})."
-        )
-        remedy = "All the intervals are valid. A larger tolerance may help."
-        return CertificateError({self.name: reason}, remedy, result=estimate)
+        return AnswerRows.within(question, value, value, value, bias * (1.0 + 2.0**-50)), error
 
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:
@@ -245,22 +233,20 @@ class Local(Method):
         ]
 
 
-def _all_of(growths: list[list[Growth]]) -> list[Growth]:
-    return [growth for group in growths for growth in group]
+def _best_of(growths: list[Growth]) -> list[TargetRegion]:
+    return [growth.best for growth in growths if growth.best is not None]
 
 
-def _law_of(
-    query: Query, question: StateQuestion, number: int, region: TargetRegion | None
-) -> tuple[list[Law], NDArray[np.float64]]:
-    """Return the sums of a region for one law of a question, and bounds on the distance of the model's law.
+def _law_of(growth: Growth) -> tuple[list[Law], NDArray[np.float64]]:
+    """Return the law of the targets, summed over their region, and bounds on its distance from the model's law.
 
-    Without a region or time to sum it, the law is uniform, and the distance bound is that of any two laws.
+    Without a region, or time to sum it, the law is uniform, and the bound is the largest distance of two laws.
     """
+    region, positions = growth.best or growth.next, growth.wanted.positions
     with suppress(LateError):
         if region is not None and region.laws and all(law.error < math.inf for law in region.laws):
             return region.laws, region.disagreement
-    positions = question.positions if question.needs_joint_law else question.positions[number : number + 1]
-    states = math.prod(query.model._form.cardinalities[positions].tolist())
+    states = math.prod(growth.query.model._form.cardinalities[positions].tolist())
     return [Law(np.full(states, 1.0 / states), 0.0, 0.0)], np.ones(len(positions))
 
 
@@ -269,35 +255,32 @@ def count_laws(query: Query) -> int:
     return sum(1 if question.needs_joint_law else len(question.positions) for question in query.questions)
 
 
-def _describe(growths: list[list[Growth]]) -> str:
+def _describe(growths: list[Growth]) -> str:
     """Describe the planned sums in one sentence."""
-    regions = [growth.next or growth.best for growth in _all_of(growths)]
-    known = [region for region in regions if region is not None]
+    known = [region for growth in growths if (region := growth.next or growth.best) is not None]
     if not known:
         return "sums over regions around the targets"
     largest = max(known, key=lambda region: region.size)
     words = f"sums over {largest.size} variables"
     if largest.order is not None:
         words += f" (width {largest.order.bits:.0f})"
-    by = {True: "its two extreme states", False: "Dobrushin's bound"}
     ways = sorted({region.by_extremes for region in known if not region.is_closed}, reverse=True)
-    return f"{words}; the boundary is bounded by {' and '.join(by[way] for way in ways)}" if ways else words
+    return f"{words}; the boundary is bounded by {' and '.join(_BOUNDS[way] for way in ways)}" if ways else words
 
 
 def _why_not(growth: Growth) -> str:
     """Explain why no region reaches the tolerance."""
     if growth.best is None:
         return "no region around the targets is small enough to be summed."
-    bound = "its two extreme states" if growth.by_extremes else "Dobrushin's bound"
     return (
-        f"summing a region of {growth.best.size} variables leaves a boundary effect of {growth.reached:.3g} (bounded "
-        f"by {bound}); a larger region barely helps."
+        f"summing a region of {growth.best.size} variables leaves a boundary effect of {growth.best.bias:.3g} (bounded "
+        f"by {_BOUNDS[growth.by_extremes]}); a larger region barely helps."
     )
 
 
 def _too_dear(growth: Growth, seconds: float, worth: float) -> str:
     best, size = growth.best, 0 if growth.next is None else growth.next.size
-    reached = f"; a region of {best.size} variables leaves a boundary effect of {growth.reached:.3g}" if best else ""
+    reached = f"; a region of {best.size} variables leaves a boundary effect of {best.bias:.3g}" if best else ""
     if seconds == math.inf:
         return f"sums over about {size} variables would need tables that are too large{reached}."
     return (

@@ -48,8 +48,7 @@ class TargetRegion:
     """Variables around a target, their elimination order, and a bound on the effect of their boundary."""
 
     def __init__(self, query: Query, wanted: WantedLaw, ball: Ball, by_extremes: bool) -> None:
-        self.query, self.wanted, self.ball = query, wanted, ball
-        self.by_extremes = by_extremes
+        self.query, self.wanted, self.ball, self.by_extremes = query, wanted, ball, by_extremes
         self.sweeps = 0  # over the region, behind Dobrushin's bound
         self.is_summed = False  # whether the laws are known
         self._laws: list[Law] | None = None
@@ -127,20 +126,17 @@ class TargetRegion:
     def _sum(self) -> list[Law] | None:
         around = self.around
         if self.is_closed or not self.by_extremes or around.extremes is None:
-            boundaries = [self._allowed(around.border)]
+            boundaries = [self.allowed_states(around.border)]
         else:
             boundaries = list(around.extremes[:2])
         if self.order is None:
             return None
         return sum_region(around.fix(boundaries), self.order, self.group, self.query.model._memory.common)
 
-    def _allowed(self, border: NDArray[np.int64]) -> NDArray[np.int64]:
+    def allowed_states(self, border: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return boundary states under which the region has an allowed state."""
         form = self.query.model._form
-        if form.has_zeros:
-            allowed: NDArray[np.int64] = self.query.space.start[border]
-            return allowed
-        return form.favourites(border)
+        return self.query.space.start[border] if form.has_zeros else form.favourites(border)
 
     @cached_property
     def disagreement(self) -> NDArray[np.float64]:
@@ -160,11 +156,11 @@ class TargetRegion:
         lowest, highest = (law.probabilities for law in laws)
         shape = (2,) * len(kept)
         gaps = np.empty(len(kept))
+        error = sum(law.error + law.loss * len(lowest) for law in laws) + 2.0**-50 * len(lowest)
         for axis, variable in enumerate(kept.tolist()):
             others = tuple(a for a in range(len(kept)) if a != axis)
             state = int(extremes[2][variable])
             up, down = (law.reshape(shape).sum(axis=others)[state] for law in (highest, lowest))
-            error = sum(law.error + law.loss * len(lowest) for law in laws) + 2.0**-50 * len(lowest)
             gaps[axis] = max(0.0, float(up) - float(down)) + error
         return np.minimum(1.0, 0.5 * gaps * (1.0 + 2.0**-50))
 
@@ -213,11 +209,6 @@ class Growth:
     def is_done(self) -> bool:
         """Return whether the bias of the best region reaches the goal."""
         return self.best is not None and self.best.bias <= self.goal
-
-    @property
-    def reached(self) -> float:
-        """Return the smallest bias so far."""
-        return math.inf if self.best is None else self.best.bias
 
     def look(self, cells: float) -> None:
         """Grow the region while sums need at most `cells` table entries, then predict the region that will do."""

@@ -209,7 +209,7 @@ def write_exact(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
 
 def _regions(method: Any) -> list[Any]:
     """Return the regions that the answer came from, or those that are planned."""
-    return [growth.best or growth.next for group in method.growths for growth in group]
+    return [growth.best or growth.next for growth in method.growths]
 
 
 def variables_summed(method: Method) -> NDArray[np.int64]:
@@ -226,7 +226,7 @@ def write_local(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
         extremes = around.extremes if region.by_extremes and not region.is_closed else None
         # With extreme states the higher state of each variable; otherwise a boundary state.
         inside = np.zeros(len(positions), dtype=np.int64) if extremes is None else extremes[2]
-        outside = region._allowed(around.border) if extremes is None else extremes[1]
+        outside = region.allowed_states(around.border) if extremes is None else extremes[1]
         members = draft.numbers(piece.model, np.concatenate([positions, around.border]))
         states = np.concatenate([inside, outside])[np.argsort(members, kind="stable")]
         sweeps = region.sweeps if extremes is None and not region.is_closed else 0
