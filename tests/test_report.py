@@ -208,6 +208,14 @@ def test_the_graph_of_a_small_model_is_on_the_page(made, tmp_path):
     assert '<figure class="network"' not in (tmp_path / "page.html").read_text("utf-8")
 
 
+def test_names_that_have_no_room_in_the_graph_are_its_tooltips():
+    name = "concentration_of_<b>_in_blood"
+    model = db.Ising({(name, "short"): 0.5})
+    page = report.render(db.estimate(model, "all")).html
+    assert "<title>concentration_of_&lt;b&gt;_in_blood</title>concentration_of_&lt;b&gt;_in…</text>" in page
+    assert ">short</text>" in page
+
+
 def test_the_diagnosis_is_shown_line_by_line(tmp_path):
     model = hostile_model()
     estimate = db.estimate(model, [HOSTILE[0]])

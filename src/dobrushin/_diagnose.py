@@ -27,15 +27,15 @@ from dobrushin._shared.text import card, counted, rounded_up
 from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import BudgetError
 
-# Larger models are not searched for a clique tree, or enumerated.
+# Largest number of variables of a model that is searched for a clique tree, and of joint states that are enumerated.
 _MAX_VARIABLES_FOR_TREE, _MAX_STATES = 20_000, 2**16
-# Entries of the tables of blocks whose influence is computed, at most.
+# Largest number of table entries of joint variables whose influence is computed.
 _MAX_BLOCK_ENTRIES = 10**5
 _CERTIFIED_SWEEPS = (10, 100, 1000)
 _PILOT_RUNS = 64
-# Of all pilot runs, and of planning each of two estimates.
+# Seconds that all pilot runs may take, and seconds for planning each of two estimates.
 _SECONDS_OF_PILOTS, _SECONDS_OF_PLANNING = 2.0, 2.0
-# A variable counts as bounded, or as coalesced, from this bound or share of open runs down.
+# Largest bias bound of a variable that counts as bounded; largest share of open runs of one that counts as coalesced.
 _CLOSE_VARIATION = 0.05
 _SEED = np.random.SeedSequence(0, spawn_key=(1988,))
 # Neighbours with less influence than this on each other gain nothing from a common update.
@@ -58,9 +58,9 @@ class Diagnosis:
     hard_zeros : bool
         Whether some states are forbidden.
     irreducible : bool or None
-        Whether single updates lead from every allowed state to every other; None if unknown.
+        Whether updates of single variables lead from every allowed joint state to every other one; None if unknown.
     determined : list of labels
-        Variables that some factor fixes when its other variables are given: they cannot move alone.
+        Variables that cannot change alone: some factor allows them one state, given its other variables.
     width : int or None
         Width of the clique tree; None where the tree does not fit in memory.
     exact_memory : int or None
@@ -72,10 +72,10 @@ class Diagnosis:
     seconds : dict from sweeps to float
         Estimated time of 10 000 runs of coalescence.
     advice : list of str
-        Arguments to set, and what they would buy.
-    plans : list of (what, method, seconds)
-        Plans of `estimate` for all variables, and for the most influenced one, at a tolerance of 0.01; without those
-        for which a few seconds of planning found no guarantee.
+        Arguments to set, each with its benefit.
+    plans : list of (targets, method, seconds)
+        Plans of `estimate` at a tolerance of 0.01: for all variables, and for the most influenced variable. A plan is
+        left out where a few seconds of planning found no guarantee.
     """
 
     model: str
@@ -104,7 +104,6 @@ class Diagnosis:
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the findings as pairs of a name and a text."""
-        holds = "holds" if self.satisfies_dobrushin else "fails"
         strongest = ", ".join(f"{label!r} ({value:.3g})" for label, value in self.strongest)
         zeros = "none: every state can be reached"
         if self.hard_zeros:
@@ -121,10 +120,10 @@ class Diagnosis:
         )
         most = f"{counted(self.largest_cardinality, 'state')} and {counted(self.largest_degree, 'neighbour')}"
         norms = f"rows {rounded_up(self.row_norm)}, columns {rounded_up(self.column_norm)}"
-        norms += f", spectral radius {self.spectral_radius:.3g}"
+        holds = f"Dobrushin's condition {'holds' if self.satisfies_dobrushin else 'fails'}"
         return [
             ("size", f"{counted(self.n_variables, 'variable')}, up to {most}"),
-            ("influence", f"{norms}: Dobrushin's condition {holds}"),
+            ("influence", f"{norms}, spectral radius {self.spectral_radius:.3g}: {holds}"),
             ("strongest", strongest),
             ("zeros", zeros),
             ("exact", exact),
@@ -275,7 +274,10 @@ def _plan_words(plan: tuple[str, str, float]) -> str:
 
 
 def _coalesced_shares(model: Model) -> tuple[dict[int, float], dict[int, float]]:
-    """Return shares of variables that coalesce in pilot runs, as long as these are quick, and times of many runs."""
+    """Return the share of variables that coalesce in pilot runs, and the seconds of 10 000 runs, by number of sweeps.
+
+    Numbers of sweeps that would take long are left out.
+    """
     n = model.n_variables
     shares, seconds = {}, {}
     kernel = choose_sets(model, Scan.systematic(n, n))
@@ -408,27 +410,19 @@ def suggest_groups(model: Model, *, max_states: int = 16) -> list[list[Hashable]
     >>> round(db.influence(ladder).spectral_radius(), 2), round(db.influence(blocks).spectral_radius(), 2)
     (0.97, 0.19)
     """
+    from scipy.cluster.hierarchy import DisjointSet
+
     model = as_model(model)
     max_states = check.count(max_states, "max_states", 2)
     matrix = known_influence(model).whole.matrix.tocoo()
     first, second = np.minimum(*matrix.coords), np.maximum(*matrix.coords)
     strong = matrix.data >= _STRONG
     order = np.lexsort((second[strong], first[strong], -matrix.data[strong]))
-    parent = list(range(model.n_variables))
-    states = model.cardinalities.tolist()
-
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
+    groups = DisjointSet(np.unique(np.concatenate([first[strong], second[strong]])).tolist())
+    states = model.cardinalities.tolist()  # of a group: at its root
     for i, j in zip(first[strong][order].tolist(), second[strong][order].tolist(), strict=True):
-        a, b = root(i), root(j)
-        if a != b and states[a] * states[b] <= max_states:
-            parent[max(a, b)] = min(a, b)
-            states[min(a, b)] *= states[max(a, b)]
-    groups: dict[int, list[Hashable]] = {}
-    for i in np.unique(np.concatenate([first[strong], second[strong]])).tolist():
-        groups.setdefault(root(i), []).append(model.labels[i])
-    return [group for group in groups.values() if len(group) > 1]
+        joint = states[groups[i]] * states[groups[j]]
+        if joint <= max_states and groups.merge(i, j):
+            states[groups[i]] = joint
+    found = sorted(sorted(group) for group in groups.subsets() if len(group) > 1)
+    return [[model.labels[i] for i in group] for group in found]

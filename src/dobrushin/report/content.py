@@ -1,4 +1,4 @@
-"""Content of a page, as plain data: sentences, rows, the curve and the call that repeats it."""
+"""Content of a report as plain data: sentences, rows, the curve, and the call that repeats the estimate."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from dobrushin._shared.text import decimals_for, in_full, percent, round_decimal
 from dobrushin.errors import BudgetError
 from dobrushin.report.scan_picture import certified_surroundings, picture, surroundings
 
-# Names in a sentence, and characters of the targets in code.
+# Largest number of names in a sentence, and of characters that the targets take in the code.
 _MAX_NAMES, _MAX_CODE = 100, 20_000
+# Largest number of variables of a model that is diagnosed without being asked for.
 _MAX_DIAGNOSED = 20_000
 
 
@@ -37,7 +38,7 @@ def content(
     command: str | None,
     diagnosis: Diagnosis | bool | None,
 ) -> dict[str, Any]:
-    """Everything that is on the page."""
+    """Return the data of all sections of the page."""
     sampled = None if model is None else model.condition(evidence)
     around = certified_surroundings(estimate)
     if model is not None and sampled is not None:
@@ -83,7 +84,7 @@ def _question(estimate: Estimate, model: Model | None, evidence: dict[Hashable, 
 
 
 def _diagnosis(sampled: Model | None, given: Diagnosis | bool | None, has_evidence: bool) -> dict[str, Any]:
-    """Lines of a diagnosis, or why there are none."""
+    """Return the lines of a diagnosis and a note; without lines the note says why."""
     if given is False:
         return {"lines": [], "note": "The diagnosis was left out."}
     if not isinstance(given, Diagnosis):
@@ -149,10 +150,10 @@ def _code(value: Any) -> str:
 
 
 def _verdict(estimate: Estimate) -> dict[str, str]:
-    """Return the one thing to know: whether to believe the numbers."""
+    """Return the first sentences of the page: whether the intervals are certified."""
     count, tolerance = len(estimate), in_full(estimate.plan.tolerance)
     rows = {1: "The interval holds", 2: "Both intervals hold"}.get(count, f"All {count:,} intervals hold")
-    sure = percent(estimate.confidence)
+    them, sure = "it" if count == 1 else "them", percent(estimate.confidence)
     if not estimate.is_certified:
         text = (
             "Nothing is known about how far the sampler is from the model. The intervals cover chance only; the bias "
@@ -160,11 +161,11 @@ def _verdict(estimate: Estimate) -> dict[str, str]:
         )
         return {"level": "bad", "headline": "NOT CERTIFIED: the bias is unknown", "text": text}
     if estimate.plan.is_certain:
-        text = f"Nothing was sampled. {rows} for certain: rounding is inside {'it' if count == 1 else 'them'}."
+        text = f"Nothing was sampled. {rows} for certain: rounding is inside {them}."
         return {"level": "good", "headline": "Certified: exact up to rounding", "text": text}
     text = (
         f"{rows}{' at once' if count > 1 else ''} with probability {sure} or more. The bias of the sampler is inside "
-        f"{'it' if count == 1 else 'them'}."
+        f"{them}."
     )
     if estimate.widest > estimate.plan.tolerance:
         headline = f"Certified, but wider than asked: within {rounded_up(estimate.widest)} instead of {tolerance}"
@@ -173,7 +174,7 @@ def _verdict(estimate: Estimate) -> dict[str, str]:
 
 
 def _facts(estimate: Estimate) -> list[tuple[str, str]]:
-    """Return the certificate, line by line."""
+    """Return the facts about the certificate, as pairs of a name and a text."""
     plan, method = estimate.plan, estimate.plan.made_by
     lines = [("Method", plan.method)]
     if estimate.is_certified:
@@ -193,7 +194,7 @@ def _facts(estimate: Estimate) -> list[tuple[str, str]]:
     return lines
 
 
-# Rows of a page, and characters that all their names may take.
+# Largest number of rows of a page; of characters of a name, and of all names together.
 MAX_ROWS = 20_000
 _MAX_NAME, _MAX_ALL_NAMES = 200, 500_000
 
@@ -228,7 +229,7 @@ def rows_of(estimate: Estimate) -> dict[str, Any]:
 
 
 def cell_texts(rows: dict[str, Any], k: int) -> tuple[str, ...]:
-    """One row as the page shows it."""
+    """Return the texts of row `k` of the table."""
     numbers = (f"{rows[name][k]:.{rows['decimals']}f}" for name in ("value", "lower", "upper"))
     bias = "unknown" if rows["bias"][k] is None else f"{rows['bias'][k]:.2g}"
     return rows["names"][rows["target"][k]], rows["state"][k], *numbers, bias
@@ -247,7 +248,7 @@ def distinct_targets(estimate: Estimate, count: int | None = None) -> tuple[list
 
 
 def short_names(names: list[str]) -> list[str]:
-    """Names cut in the middle, where they or all of them together are too long; numbered where that makes them alike.
+    """Cut long names in the middle, and all names if they are too long together; number names that became equal.
 
     Examples
     --------

@@ -27,7 +27,7 @@ _BAR = (62.0, 118.0)
 
 
 class Box(NamedTuple):
-    """A node: its lines, and its middle."""
+    """A node of the picture: the lines of its box, and the middle of the box."""
 
     name: str
     rows: list[tuple[str, float, float, float]]  # state, mean, lower, upper
@@ -37,14 +37,14 @@ class Box(NamedTuple):
 
     @property
     def height(self) -> float:
-        """In pixels."""
+        """Return the height in pixels."""
         return _ROW * (1 + len(self.rows) + bool(self.note)) + 6.0
 
 
 def network_picture(estimate: Estimate, model: Model | None = None) -> str:
-    """Draw the graph with its marginals; empty where it is not small, not known, or no marginal was asked for.
+    """Draw the graph of the model (default: the model of the estimate) with the marginals in its nodes.
 
-    The model is by default the one that was asked about.
+    The text is empty for large graphs, for lazy models and fields, and where no marginal was asked for.
     """
     asked = estimate.asked
     model = asked.model if model is None and asked is not None else model
@@ -72,7 +72,7 @@ def _box(estimate: Estimate, label: Hashable, evidence: dict[Hashable, Any]) -> 
 
 
 def _place(boxes: list[Box], places: NDArray[np.float64]) -> list[Box]:
-    """Middles of boxes that do not overlap, as far apart as the places say."""
+    """Return the boxes at places that are scaled until the boxes do not overlap."""
     heights = np.array([box.height for box in boxes])
     least = np.array([_WIDTH, float(heights.max())]) + _GAP_PIXELS
     places = places - places.min(axis=0)
@@ -105,7 +105,7 @@ def _svg(boxes: list[Box], arrows: NDArray[np.int64], is_directed: bool) -> str:
 
 
 def _link(one: Box, other: Box, is_directed: bool) -> str:
-    """A line between the borders of two boxes, with a head where it is an arrow."""
+    """Draw a line between the borders of two boxes, with an arrow head in a directed graph."""
     begin, end = _border(one, other), _border(other, one)
     line = (
         f'<line x1="{begin[0]:.1f}" y1="{begin[1]:.1f}" x2="{end[0]:.1f}" y2="{end[1]:.1f}" '
@@ -123,11 +123,7 @@ def _link(one: Box, other: Box, is_directed: bool) -> str:
 def _border(box: Box, other: Box) -> tuple[float, float]:
     """Return where the line from the middle of a box to another one leaves it."""
     dx, dy = other.x - box.x, other.y - box.y
-    share = min(
-        _WIDTH / 2 / abs(dx) if dx else np.inf,
-        box.height / 2 / abs(dy) if dy else np.inf,
-        1.0,
-    )
+    share = min(_WIDTH / 2 / abs(dx) if dx else 1.0, box.height / 2 / abs(dy) if dy else 1.0, 1.0)
     return box.x + share * dx, box.y + share * dy
 
 
@@ -142,10 +138,12 @@ def _node(box: Box) -> str:
     for state, mean, lower, upper in box.rows:
         first, last = (x + end for end in _BAR)
         at = [first + (last - first) * min(1.0, max(0.0, value)) for value in (mean, lower, upper)]
+        bars = ((first, last, 0.12), (first, at[0], 0.45), (at[1], max(at[1] + 1.0, at[2]), 0.95))
         parts.append(_text(x + 6, y + _ROW - 5, state, 9))
-        parts.append(_bar(first, y, last - first, 0.12))
-        parts.append(_bar(first, y, at[0] - first, 0.45))
-        parts.append(_bar(at[1], y, max(1.0, at[2] - at[1]), 0.95))
+        parts += [
+            f'<rect x="{left:.1f}" y="{y + 3:.1f}" width="{right - left:.1f}" height="11" fill-opacity="{opacity}"/>'
+            for left, right, opacity in bars
+        ]
         parts.append(_text(x + _WIDTH - 6, y + _ROW - 5, f"{mean:.3f}", 9, 'text-anchor="end"'))
         y += _ROW
     if box.note:
@@ -153,11 +151,7 @@ def _node(box: Box) -> str:
     return "".join(parts)
 
 
-def _bar(x: float, y: float, width: float, opacity: float) -> str:
-    return f'<rect x="{x:.1f}" y="{y + 3:.1f}" width="{width:.1f}" height="11" fill-opacity="{opacity}"/>'
-
-
 def _text(x: float, y: float, text: str, most: int, how: str = "") -> str:
-    """Write a text of at most so many characters."""
-    short = text if len(text) <= most else text[: most - 1] + "…"
-    return f'<text x="{x:.1f}" y="{y:.1f}" {how}>{escape(short)}</text>'
+    """Write a text, cut after `most` characters; the whole text is then its tooltip."""
+    cut = escape(text) if len(text) <= most else f"<title>{escape(text)}</title>{escape(text[: most - 1])}…"
+    return f'<text x="{x:.1f}" y="{y:.1f}" {how}>{cut}</text>'

@@ -1,4 +1,4 @@
-"""The page as a whole: template, escaping, and the file."""
+"""Reports: the page is made from its template, with all names escaped, and written to a file."""
 
 from __future__ import annotations
 
@@ -48,26 +48,28 @@ def write(
     ----------
     estimate : Estimate
     path : str or path
-        The file, replaced as a whole.
+        The file. An existing file is replaced once the whole page is written.
     model : Model, path, or a model of another library, optional
-        The model that was asked about, without the evidence. With it the page shows names and distances of the
-        variables that the scan updates, the diagnosis, and for coalescence the bound against the steps.
+        The model of the estimate, without the evidence. A page with the model shows the names of the variables that
+        the scan updates and their distances from the targets, the diagnosis, and for coalescence the bound against
+        the steps.
     evidence : dict from label to state, optional
-        What was observed; default what the estimate says.
+        Observed states. Default: the evidence of the estimate.
     shape : (rows, columns), optional
-        The variables of the model are a grid, row by row. Without it, grids of four neighbours each are recognised.
+        Shape of the grid of variables, row by row. Default: found from the couplings, if each variable is coupled to
+        its four neighbours.
     title : str, optional
         Heading of the page.
     command : str, optional
-        How the estimate was made; default the call of `estimate`.
+        Code or command line that made the estimate. Default: a call of `estimate`.
     diagnosis : Diagnosis or bool, optional
-        What `diagnose` found. By default a model of up to 20 000 variables is diagnosed here, which takes seconds;
-        False leaves it out.
+        Result of `diagnose`. By default a model of up to 20 000 variables is diagnosed here, which takes seconds;
+        False leaves the diagnosis out.
 
     Notes
     -----
-    Numbers are rounded away from the estimate, so that the intervals on the page hold as those of the estimate do.
-    A page keeps below about 2 MB: of more than 20 000 rows it shows the first, and it thins long scans. It shows that.
+    Limits are rounded outwards, so that the intervals on the page hold as the intervals of the estimate do.
+    A page stays below about 2 MB: it shows the first 20 000 rows and thins long scans, and says so.
 
     Examples
     --------
@@ -80,20 +82,22 @@ def write(
     >>> "://" in page, len(page) < 100_000
     (False, True)
     """
-    about = {"model": model, "evidence": evidence, "shape": shape, "title": title}
     name = _file_name(path)
-    _save(name, _make(estimate, **about, command=command, diagnosis=diagnosis), path)
+    page = _make(
+        estimate, model=model, evidence=evidence, shape=shape, title=title, command=command, diagnosis=diagnosis
+    )
+    _save(name, page, path)
 
 
 @dataclass(frozen=True, repr=False)
 class Page:
-    """A report that a notebook shows in its place. `save` writes it to a file."""
+    """A report, shown by notebooks as the result of a cell. `save` writes the report to a file."""
 
     html: str
     title: str
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file, which is replaced as a whole."""
+        """Write the page to a file; an existing file is replaced once the whole page is written."""
         _save(_file_name(path), self.html.encode("utf-8", "xmlcharrefreplace"), path)
 
     def _repr_html_(self) -> str:
@@ -110,13 +114,14 @@ class Page:
 
 @public(name="report.render")
 def render(estimate: Estimate, **about: Any) -> Page:
-    """An estimate as one interactive page, for a notebook to show.
+    """Return an estimate as one interactive page, for a notebook to show.
 
     Parameters
     ----------
     estimate : Estimate
     **about
-        As for `write`. The model is by default the one that was asked about; a ``diagnosis`` has to be asked for.
+        As for `write`. The default ``model`` is the model of the estimate; the page has a diagnosis only with
+        ``diagnosis=True``.
 
     Returns
     -------
@@ -162,7 +167,6 @@ def _make(
     cells = check.grid_shape(shape)
     data = content(estimate, model, dict(evidence or {}), cells, title, command, diagnosis)
     network = network_picture(estimate, model)
-    # Parts of the page; what is put in is not looked at again.
     style = _asset("page.css")
     script = "\n" + "(() => {\n'use strict';\n" + "\n".join(map(_asset, _SCRIPTS)) + "})();\n"
     parts = {
@@ -181,7 +185,7 @@ def _make(
 
 
 def embed(data: Any) -> str:
-    """JSON that can stand inside a script element: nothing in it ends the element, a line, or an escape."""
+    """Write data as JSON for a script element; no text can end the element, because <, > and & are escaped."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))  # ASCII: no line separators either
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -189,31 +193,23 @@ def embed(data: Any) -> str:
 
 
 def _static(data: dict[str, Any]) -> str:
-    """Make the page for readers without scripts."""
+    """Return the part of the page that readers without scripts see."""
     rows, verdict, again = data["rows"], data["verdict"], data["reproduce"]
     lines = [f'<div class="verdict {verdict["level"]}"><p><strong>{html.escape(verdict["headline"])}</strong></p>']
     lines.append(f"<p>{html.escape(verdict['text'])}</p></div><h2>The answer</h2>")
     columns = ("target", "state", rows["value_name"], "lower", "upper", "bias bound")
-    lines.append(
-        '<div class="scroller"><table><thead><tr>'
-        + "".join(f'<th scope="col">{name}</th>' for name in columns)
-        + "</tr></thead>"
-    )
+    heads = "".join(f'<th scope="col">{name}</th>' for name in columns)
+    lines.append(f'<div class="scroller"><table><thead><tr>{heads}</tr></thead><tbody>')
     count = min(len(rows["target"]), _STATIC_ROWS)
-    cells = (
-        "".join(
-            f'<td data-label="{name}">{html.escape(text)}</td>'
-            for name, text in zip(columns, cell_texts(rows, k), strict=True)
-        )
-        for k in range(count)
-    )
-    lines.append("<tbody>" + "\n".join(f"<tr>{line}</tr>" for line in cells) + "</tbody></table></div>")
+    for k in range(count):
+        cells = zip(columns, cell_texts(rows, k), strict=True)
+        line = "".join(f'<td data-label="{name}">{html.escape(text)}</td>' for name, text in cells)
+        lines.append(f"<tr>{line}</tr>")
+    lines.append("</tbody></table></div>")
     if rows["total"] > count:
         lines.append(f"<p>The first {count} of {rows['total']} rows. The others are shown where scripts may run.</p>")
-    paragraphs = [
-        *data["certificate"]["words"],
-        *(f"Assumed: {text}." for text in data["certificate"]["assumptions"]),
-    ]
+    certificate = data["certificate"]
+    paragraphs = [*certificate["words"], *(f"Assumed: {text}." for text in certificate["assumptions"])]
     lines.append("<h2>Why to believe it</h2>" + "".join(f"<p>{html.escape(text)}</p>" for text in paragraphs))
     lines.append(f"<h2>How to repeat it</h2><pre>{html.escape(again['command'])}</pre>")
     lines.append("".join(f"<p>{html.escape(f'{key}: {value}')}</p>" for key, value in again["facts"]))
@@ -229,7 +225,7 @@ def _hash(text: str) -> str:
 
 
 def _file_name(path: Any) -> str:
-    """Return the path as text, in a folder that exists; known before any work is done."""
+    """Return the path of the file as text; `ArgumentError` if it cannot be written."""
     name = check.path(path)
     if not name or os.path.isdir(name):
         raise ArgumentError("path", "the name of a file, not of a folder", name)
@@ -239,7 +235,7 @@ def _file_name(path: Any) -> str:
 
 
 def _save(name: str, page: bytes, path: Any) -> None:
-    """Replace the file as a whole, or leave what was there."""
+    """Replace the file once the whole page is written; on an error an existing file is kept."""
     try:
         replace_file(name, page)
     except OSError as error:

@@ -24,31 +24,30 @@ _GAP_PIXELS = 8
 
 
 def picture(scan: Scan, around: Surroundings | None, shape: tuple[int, int] | None) -> dict[str, Any]:
-    """Everything that the moving picture needs."""
+    """Return the data of the moving picture."""
     steps = len(scan)
     points = min(steps, _MAX_POINTS)
     generator = np.random.default_rng(0)
-    positions = positions_at(scan, _moments(steps, points, generator), generator)
-    n = scan._size if around is None else len(around.sites)
-    places = positions if around is None else around.places(positions)
-    content: dict[str, Any] = {
+    places = positions_at(scan, _moments(steps, points, generator), generator)
+    n, n_sites, cells = scan._size, None, None
+    if around is not None:
+        n, n_sites, places = len(around.sites), around.n_sites, around.places(places)
+        grid = as_grid(around, shape)
+        cells = None if grid is None else _cells(places, around, grid)
+    return {
         "steps": steps,
         "frames": min(steps, _FRAMES),
         "points": points,
         "random": scan.is_random,
         "updated": len(scan._updates(scan._size)),
-        "variables": None if around is None else around.n_sites,
+        "variables": n_sites,
         "bands": _bands(places, around, n),
-        "grid": None,
+        "grid": cells,
     }
-    grid = None if around is None else as_grid(around, shape)
-    if around is not None and grid is not None:
-        content["grid"] = _cells(places, around, grid)
-    return content
 
 
 def positions_at(scan: Scan, times: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
-    """Return positions that are updated at these steps; random steps are drawn.
+    """Return the positions that a scan updates at these steps; random steps are drawn.
 
     Examples
     --------
@@ -72,7 +71,7 @@ def positions_at(scan: Scan, times: NDArray[np.int64], generator: np.random.Gene
 
 
 def _moments(steps: int, points: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """All steps, or one of each stretch: at random, since every k-th of a cycle may always be the same variable."""
+    """Return all steps, or a random one of each stretch: every k-th step of a cycle may update the same variable."""
     if points == steps:
         return np.arange(steps)
     edges = np.arange(points + 1) * steps // points
@@ -140,7 +139,7 @@ def _strip(lines: NDArray[np.int64], n: int) -> NDArray[np.int64]:
 
 
 def _cuts(lines: NDArray[np.int64], size: int) -> list[int]:
-    """Cells at whose upper (or left) edge something is cut out."""
+    """Return the cells at whose upper (or left) edge rows (or columns) are cut out."""
     return ((1 + np.flatnonzero(np.diff(lines) > 1)) // size).tolist()
 
 
@@ -154,9 +153,9 @@ _PART_OF_LINKS = 0.25
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The variables that a scan can update, or all of them, numbered 0, 1, ...; `sites` are their numbers in the whole.
+    """The variables that a scan can update, or all variables, numbered 0, 1, ...
 
-    The whole is the model with its observed variables, so that a grid stays a grid.
+    `sites` are their positions in the model before conditioning, where a grid is still a whole grid.
     """
 
     n_sites: int
@@ -168,11 +167,11 @@ class Surroundings:
     observed: NDArray[np.int64]  # sites
 
     def places(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers here of positions in the model that was sampled."""
+        """Return the numbers of variables at these positions in the model that was sampled."""
         return np.searchsorted(self.positions, positions)
 
     def distances(self, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Links from these variables to the nearest target; -1 where there is no way."""
+        """Return the number of edges from each variable to the nearest target; -1 where no path leads to one."""
         distance = np.full(len(self.sites), -1, dtype=np.int64)
         front, far, left = self.targets, 0, np.unique(wanted)
         distance[front] = 0
@@ -187,13 +186,13 @@ class Surroundings:
         return distance[wanted]
 
     def links(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Ends of the links, as sites, the smaller one first; those between two variables with rows come twice."""
+        """Return both ends of each edge, as sites, the smaller one first; an edge may come twice."""
         ends = np.repeat(self.sites, np.diff(self.start)), self.sites[self.neighbor]
         return np.minimum(*ends), np.maximum(*ends)
 
 
 def surroundings(estimate: Estimate, model: Model, sampled: Model, evidence: dict[Hashable, Any]) -> Surroundings:
-    """From the model, and from what is left of it given the evidence."""
+    """Return the surroundings of the targets in a model; `sampled` is the model given the evidence."""
     known = np.array([model.index(label) for label in evidence], dtype=np.int64)
     sizes = []
     if estimate.certificate is not None:
@@ -211,14 +210,9 @@ def surroundings(estimate: Estimate, model: Model, sampled: Model, evidence: dic
     )
 
 
-def target_labels(estimate: Estimate) -> list[Hashable]:
-    """Return the variables that the targets are about, each once."""
-    return list(dict.fromkeys(label for target in estimate.targets for label in variables_of(target)))
-
-
 def _targets(estimate: Estimate, model: Model, sampled: Model, evidence: dict[Hashable, Any]) -> NDArray[np.int64]:
     places = []
-    for label in target_labels(estimate):
+    for label in dict.fromkeys(label for target in estimate.targets for label in variables_of(target)):
         try:
             model.index(label)
             places += [] if label in evidence else [sampled.index(label)]
@@ -232,7 +226,7 @@ def _not_this(model: Model) -> ArgumentError:
 
 
 def certified_surroundings(estimate: Estimate) -> Surroundings | None:
-    """Without the model, from the influence in the certificate; None where there is none."""
+    """Return the surroundings of the targets from the influence in the certificate; None without a certificate."""
     if estimate.certificate is None:
         return None
     problem, objective = estimate.certificate._problem, estimate.certificate._objective
@@ -244,7 +238,7 @@ def certified_surroundings(estimate: Estimate) -> Surroundings | None:
 
 @dataclass(frozen=True)
 class Grid:
-    """A rectangle of sites, row by row."""
+    """A rectangle of sites, numbered row by row."""
 
     rows: int
     columns: int
@@ -252,7 +246,7 @@ class Grid:
 
 
 def as_grid(around: Surroundings, shape: tuple[int, int] | None) -> Grid | None:
-    """Return the grid that the variables are on; None where they are on none.
+    """Return the grid that the variables form; None if they form no grid.
 
     Examples
     --------
