@@ -1,4 +1,4 @@
-"""The steps of sums on the GPU: the same tables in its memory, the same account of their errors. [trusted]"""
+"""Sums on the GPU: the same tables and bounds on errors as on the CPU. [trusted]"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FEW_PARTS = 256
 
 
 class OnDevice(Plain):
-    """`Plain` on the device."""
+    """`Plain` on the GPU."""
 
     def _fill(self, factors: Floats) -> None:
         cp = cupy()
@@ -86,7 +86,7 @@ class OnDevice(Plain):
 
 
 def _order_axes(axes: Ints) -> tuple[Ints, int]:
-    """Kept axes in the order of the table, then summed ones, fastest last, without their place in the table."""
+    """Return the kept axes in the order of the table, then the summed ones (fastest last), and how many are kept."""
     axes = axes[axes[:, LENGTH] > 1]
     kept, summed = axes[axes[:, MADE] > 0], axes[axes[:, MADE] == 0]
     kept = kept[np.argsort(-kept[:, MADE], kind="stable")]
@@ -95,7 +95,7 @@ def _order_axes(axes: Ints) -> tuple[Ints, int]:
 
 
 def _add_parts(parts: Any, count: int, table: Any) -> None:
-    """Add up the parts of each entry, some at a time."""
+    """Add up the parts of each entry, up to `_FEW_PARTS` in one launch."""
     cp, entries = cupy(), table.size
     while count > 1:
         rows = min(count, _FEW_PARTS)

@@ -1,4 +1,4 @@
-"""Sums over all states of a model, by steps that are planned before any work, with their cost known in advance.
+"""Sums over all states of a model, by steps that are planned before any work, so that their cost is known.
 
 `plan_sums` takes the tables of factors and groups of variables, and returns a plan: its width, entries, seconds and
 bytes. `SumPlan.run` returns the joint marginal of each group with a bound on its error. [trusted]
@@ -234,7 +234,7 @@ def maximise(plan: SumPlan, tables: FactorTables, working: Working) -> tuple[Int
 
 @dataclass(frozen=True)
 class RegionFactors:
-    """The factors that touch a region: over its variables and their neighbours outside."""
+    """The factors that hold a variable of a region, over these variables and their neighbours outside."""
 
     numbering: Numbering  # of all these variables in the model
     inside: Bools
@@ -299,7 +299,7 @@ def pair_signs(tables: Floats) -> Ints:
 
 
 def surroundings(form: Form, inside: Ints) -> RegionFactors:
-    """Return the factors that touch the variables at increasing positions; no other factor is read."""
+    """Return the factors that hold one of the variables at increasing positions; no other factor is read."""
     own, factors = form.touching(inside)
     return RegionFactors(Numbering(form.n_variables, own), frozen(is_among(own, inside)), factors)
 

@@ -32,8 +32,8 @@ _ROUNDS, _STEP, _LEAST_STEP, _GROWTH, _CUT, _LITTLE = 30, 0.5, 0.04, 1.1, 0.4, 0
 _MORE_BITS = 4.0
 # Products of exponentials in a bucket stay in range if logarithms span at most this.
 _RANGE = 600.0
-# Splits of the first bucket with which bounds have a chance.
-_MOST_SPLITS = 7
+# Bounds are useless where even the first bucket is split more often.
+_MAX_SPLITS = 7
 # Beliefs below this share are matched as if they were this large.
 _LEAST_BELIEF = 1e-12
 
@@ -42,7 +42,7 @@ Scope = tuple[int, ...]
 
 @dataclass
 class MiniBucket:
-    """Some tables of a bucket, by number, and the message that they send."""
+    """Tables of a bucket, by number, that are multiplied into one message."""
 
     tables: list[int]
     scope: Scope  # of the message
@@ -115,7 +115,7 @@ def lay_out(form: FactorTables, bits: float) -> Layout:
     Raise `TooDense` where the search would take long and lead nowhere.
     """
     search = _Search(form, bits)
-    if search.fewest_splits > _MOST_SPLITS:
+    if search.fewest_splits > _MAX_SPLITS:
         raise TooDense(int(search.fewest_splits))
     for _ in checked(range(form.n_variables), "an order for mini-buckets"):
         search.eliminate(search.best())
@@ -151,7 +151,7 @@ class _Search:
         return float(sum(self.bits_of[v] for v in scope))
 
     def best(self) -> int:
-        """Return the variable to eliminate next; of equal ones that which comes first in a sweep through the model."""
+        """Return the variable to eliminate next; ties are broken by the order of a sweep through the model."""
         return min(self.cost, key=lambda v: (self.cost[v], self.place[v]))
 
     def _split(self, v: int) -> list[tuple[set[int], list[int]]]:
@@ -251,9 +251,9 @@ class MiniBuckets:
     # -- geometry --
 
     def _walk(self, scope: Scope, axes: Scope) -> tuple[Ints, Ints]:
-        """Return sizes and strides to walk through a table beside one with these axes; some axes together are one.
+        """Return sizes and strides to walk through a table with this scope beside one with these axes.
 
-        Axes that follow each other in both tables, or are all missing in the first, need one loop only.
+        Axes that follow each other in both tables, or are missing in the first, are joined, as they need one loop only.
         """
         if (known := self._walks.get((scope, axes))) is not None:
             return known

@@ -1,4 +1,4 @@
-"""The steps of a sum over all states: which tables are multiplied and which variables summed out, in order.
+"""Programs of sums over all states: which tables are multiplied, and which variables are summed out, in order.
 
 An order of elimination makes a tree. Its leaves are the factors. An inner node multiplies a few tables, those of its
 children, and sums out the variables that no other table has. What it makes is a message to its parent; tables over all
@@ -45,7 +45,7 @@ class SumProgram:
     scope_start, scope, offset : arrays
         Variables of each table, and where it begins. The first tables are the factors.
     made, operand_start, operand : arrays
-        What each step makes, and from which tables.
+        The table that each step makes, and those that it multiplies.
     entries : array
         Combinations of states that each step runs through.
     n_factors, n_up : int
@@ -282,7 +282,7 @@ class _Builder:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep Python from looking for garbage: among millions of small objects that are all in use, it takes longest."""
+    """Switch off garbage collection, which takes long among millions of small objects that are all in use."""
     was_on = gc.isenabled()
     gc.disable()
     try:

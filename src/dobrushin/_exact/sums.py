@@ -26,7 +26,7 @@ from dobrushin._shared.text import card, printable, rounded_up
 from dobrushin.errors import ArgumentError
 from dobrushin.typing import Backend
 
-# Variables that a notebook shows.
+# Most variables that a notebook lists.
 _SHOWN = 20
 # States of the variables, by label.
 Evidence = Mapping[Any, Any]
@@ -109,7 +109,7 @@ class Marginals(list[Array]):
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """Plan of a partition function.
+    """Plan of the sum that gives a partition function.
 
     Attributes
     ----------

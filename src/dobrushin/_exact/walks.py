@@ -1,4 +1,4 @@
-"""Certain intervals for binary pairwise models by self-avoiding walks (Weitz 2006). [trusted]
+"""Intervals without randomness for binary pairwise models, by self-avoiding walks (Weitz 2006). [trusted]
 
 The odds of a variable are those of the root of its tree of self-avoiding walks. They are monotone in the odds of each
 child, so a subtree that is not expanded is replaced by its range, and the interval of the root is valid at any cut.
@@ -23,7 +23,7 @@ from dobrushin._shared.call import current_deadline
 States = NDArray[np.int8]
 # Seconds for each variable that is visited.
 SECONDS_PER_VISIT = 3.5e-8
-# Why walks are not for a model in which a factor of no variables is 0.
+# The reason for models in which a factor without variables is 0.
 IMPOSSIBLE = "no joint state is allowed."
 # Largest difference of logarithms whose exponential is taken.
 _LARGEST = 300.0
@@ -111,7 +111,7 @@ class _Odds(NamedTuple):
 
 
 def read_walks(form: Form) -> WalkTree | str:
-    """Return the half-edges of a form, made once; a reason in words where walks are not for it."""
+    """Return the half-edges of a form, made once; where walks do not fit the form, return the reason."""
     return form.memory.get(_TREE, lambda: _read(form))
 
 
@@ -209,7 +209,7 @@ class WalkLaw:
 
     @classmethod
     def begin(cls, tree: WalkTree, positions: tuple[int, ...]) -> WalkLaw:
-        """Return the law of which nothing is known."""
+        """Return the law before any walk: intervals from 0 to 1."""
         shape = (2,) * len(positions)
         seen = np.zeros(len(tree.odds), dtype=np.bool_)
         return cls(tree, positions, seen, np.zeros(shape), np.ones(shape))
@@ -240,7 +240,7 @@ class WalkLaw:
         return self.half_width <= tolerance
 
     def _pass(self, room: int) -> bool:
-        """Do all walks at the present weight; return whether some of them had to stop."""
+        """Do all walks at the current weight; return whether some walk had to stop before its end."""
         is_cut = False
         fixed = np.full(len(self.tree.odds), -1, dtype=np.int8)
         low, high = np.ones_like(self.low), np.ones_like(self.high)

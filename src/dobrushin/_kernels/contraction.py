@@ -157,7 +157,7 @@ def add_products(axes, begin, end, store, start, out):
 
 @kernel
 def _begin(axes, begin, start, digit, base):
-    """Digits and places of combination `begin` of some axes, in C order; base[-1] is that of the table that is made."""
+    """Write the digits of combination `begin` of some axes, and its place in each table (last: the one made)."""
     rest = begin
     for a in range(len(axes) - 1, -1, -1):
         digit[a] = rest % axes[a, LENGTH]
@@ -172,7 +172,7 @@ def _begin(axes, begin, start, digit, base):
 
 @kernel
 def _advance(axes, digit, base):
-    """The next combination."""
+    """Go to the next combination."""
     for a in range(len(axes) - 1, -1, -1):
         digit[a] += 1
         is_next = digit[a] < axes[a, LENGTH]
@@ -186,7 +186,7 @@ def _advance(axes, digit, base):
 
 @kernel
 def _tile(axes, store, out, base, factor, kinds, sizes):
-    """The two inner axes; places are unsigned, so that nothing is checked inside."""
+    """Add the products along the two inner axes. Places are unsigned: Numba does not check for negative ones."""
     n, o = np.uint64(axes[-1, LENGTH]), np.uint64(base[-1])
     so, to = np.uint64(axes[-1, MADE]), np.uint64(axes[-2, MADE])
     k, other = kinds[2, 0], kinds[2, min(1, kinds.shape[1] - 1)]
@@ -242,7 +242,7 @@ def _run_two(store, out, n, factor, o, so, a, sa, b, sb):
 
 @kernel
 def _run_many(axes, store, out, base, j, factor, operands, count):
-    """Any number of operands that change along the inner axis, none too."""
+    """Add the products for any number of operands that change along the inner axis."""
     for i in range(axes[-1, LENGTH]):
         term = factor
         for v in range(count):
@@ -394,7 +394,7 @@ def take_maxima(axes, begin, end, store, start, out):
 
 @kernel
 def cut_tables(states, scope_start, scope, table_start, is_free, state, cut_start, entries):
-    """Which entries of each table are left when the variables that are not free are in these states.
+    """Write the entries of each table that are left when the variables that are not free have these states.
 
     Tables are in C order over their scopes; the rest of factor f begins at cut_start[f] and is in C order too.
     """

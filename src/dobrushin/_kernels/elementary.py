@@ -10,7 +10,7 @@ ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to a whole number
 
 @kernel
 def exponential(t):
-    """exp(t) without a branch or a call, to about 2^-50: 2^k times the Taylor polynomial of the rest to degree 13."""
+    """Return exp(t) to about 2^-50: 2^k times the Taylor polynomial of the rest to degree 13, without a branch."""
     t = min(max(t, -700.0), 700.0)
     y = t * 1.4426950408889634 + ROUND
     k = y - ROUND
@@ -35,13 +35,13 @@ LEAST = 1e-300  # no time is 0, which forbidden labels could not be told from
 
 @kernel
 def arrival(random):
-    """-log(u) of a random number u between 0 and 1."""
+    """Return -log(u) for a number u between 0 and 1 that is made from 64 random bits."""
     return max(-logarithm((np.float64(np.int64(random >> np.uint64(11))) + 0.5) * UNIT), LEAST)
 
 
 @kernel
 def logarithm(u):
-    """log(u) of a positive number, without a branch or a call, to about 2^-49 of itself.
+    """Return log(u) of a positive number to a relative error of about 2^-49, without a branch.
 
     u = 2^e m with m between the square roots of 1/2 and 2, and log(m) = 2 artanh(s), s = (m - 1) / (m + 1).
     """

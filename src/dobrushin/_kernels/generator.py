@@ -19,7 +19,7 @@ START = np.uint64(1) << np.uint64(63)  # the initial state of a variable
 
 @kernel
 def mix(z):
-    """The output function of SplitMix64."""
+    """Return the output of SplitMix64 for a counter."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
@@ -27,7 +27,7 @@ def mix(z):
 
 @kernel
 def streams(master_key, master_gamma, first, count):
-    """Keys and increments of the streams `first` to `first + count - 1` of a seed."""
+    """Return keys and increments of the streams `first` to `first + count - 1` of a seed."""
     keys = np.empty((2, count), dtype=np.uint64)
     for s in range(count):
         keys[0, s] = mix(master_key + GOLDEN * np.uint64(first + s))
@@ -46,7 +46,7 @@ def streams(master_key, master_gamma, first, count):
 
 @kernel
 def below(random, n):
-    """floor(random * n / 2^64): a number from 0 to n - 1, for n < 2^32."""
+    """Return floor(random * n / 2^64), a number from 0 to n - 1, for n < 2^32."""
     n = np.uint64(n)
     high, low = random >> np.uint64(32), random & np.uint64(0xFFFFFFFF)
     return np.int64((high * n + ((low * n) >> np.uint64(32))) >> np.uint64(32))

@@ -115,7 +115,7 @@ def greedy_order(start, indices, weights, sizes, rule, given, seed, most, work_l
 
 @kernel
 def _pick(cost, gone, given, seed, state):
-    """The cheapest variable; of several a random one, or the first by `given` where the seed is 0."""
+    """Return the cheapest variable, with ties broken at random (by `given` at seed 0), and the generator's state."""
     best, ties = -1, 0
     for v in range(len(cost)):
         if gone[v]:

@@ -19,7 +19,7 @@ LEAST, MOST = 1e-300, 1e300
 
 @kernel
 def factor(alpha, beta, ratio, R):
-    """The factor of a half-edge at odds R, rounded to nearest; odds that are too large count as infinite."""
+    """Return the factor of a half-edge at odds R, rounded to nearest; very large odds count as infinite."""
     if R > MOST or alpha * R > MOST or beta * R > MOST:
         return ratio
     return (1.0 + alpha * R) / (1.0 + beta * R)
@@ -27,20 +27,20 @@ def factor(alpha, beta, ratio, R):
 
 @kernel
 def lowered(low, factor):
-    """The lower end of a product: 0 where it is so small that numbers lose their precision."""
+    """Return the lower end of a product; 0 where it is so small that doubles lose their precision."""
     low = min(low * factor * DOWN, MOST)
     return low if low >= LEAST else 0.0
 
 
 @kernel
 def raised(high, factor):
-    """The upper end of a product. A factor of 0 may stand for one that is less than `LEAST`."""
+    """Return the upper end of a product. A factor of 0 may stand for one that is less than `LEAST`."""
     return max(high * max(factor, LEAST) * UP, LEAST)
 
 
 @kernel
 def prepare_walks(start, neighbor, twin, alpha, beta, ratio, beyond, rounds):
-    """Return for each half-edge the range of its factor whatever lies beyond, and an estimate of its slope.
+    """Return the range of the factor of each half-edge over all states beyond it, and an estimate of its slope.
 
     Columns: lower end, upper end, logarithm of their ratio, |d log factor / d log R| at a fixed point of belief
     propagation. The last two only steer.
@@ -82,7 +82,7 @@ def prepare_walks(start, neighbor, twin, alpha, beta, ratio, beyond, rounds):
 def walk_odds(
     path, root, start, neighbor, twin, alpha, beta, ratio, odds, beyond, known, fixed, least, most, exit_of, seen
 ):
-    """An interval for the odds of the variable at the end of a walk from the root, and the number of variables visited.
+    """Return an interval for the odds of the variable at the end of a walk, and the number of variables visited.
 
     Branches are cut where their weight, times the logarithm of the width of their range, is below `least`; all are once
     `most` variables have been visited. Any cut gives a valid interval.

@@ -1,1 +1,1 @@
-"""What every room uses: checks, arrays, files, seeds, executors. Nothing here knows models or scans."""
+"""Helpers that every package uses: checks, arrays, files, seeds, executors. Nothing here knows models or scans."""

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 # Unit roundoff: the largest relative error of one operation on doubles.
 UNIT = 2.0**-53
-# So many numbers, and a few arrays that are made of them, fit into a cache.
+# This many numbers, and a few arrays that are computed from them, fit into a cache.
 CACHE_NUMBERS = 2**14
 
 
@@ -32,12 +32,12 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def without_repeats(values: NDArray[Any]) -> NDArray[Any]:
-    """One entry of an array that has the same one everywhere without holding it; any other array as it is."""
+    """Return the first entry of an array that repeats it with stride 0; return any other array as it is."""
     return values[:1] if values.strides == (0,) else values
 
 
 def in_cache(rows: int, width: int = 1) -> Iterator[slice]:
-    """Rows of a long array a few at a time: what is made of them stays in the cache, and needs no fresh memory."""
+    """Yield slices of the rows of a long array, so small that arrays computed from one stay in the cache."""
     few = max(1, CACHE_NUMBERS // max(1, width))
     return (slice(lo, min(lo + few, rows)) for lo in range(0, rows, few))
 
@@ -48,7 +48,7 @@ def is_increasing(values: NDArray[Any]) -> bool:
 
 
 def prefix_sums(sizes: NDArray[Any]) -> NDArray[Any]:
-    """Where rows of these sizes begin when they stand one after the other, and where the last one ends."""
+    """Return where rows of these sizes begin when they follow each other, and where the last one ends."""
     ends = np.cumsum(sizes)
     start = np.zeros(len(ends) + 1, dtype=ends.dtype)
     start[1:] = ends
@@ -56,7 +56,7 @@ def prefix_sums(sizes: NDArray[Any]) -> NDArray[Any]:
 
 
 def distinct(positions: NDArray[Any], n: int) -> NDArray[Any]:
-    """Return the different ones among positions below n, sorted; much faster than `np.unique` for very many."""
+    """Return the distinct positions in increasing order; all are below n. Faster than `np.unique` for many."""
     if len(positions) > n // 8:
         seen = np.zeros(n, dtype=np.bool_)
         seen[positions] = True
@@ -77,9 +77,9 @@ def is_among(positions: NDArray[Any], increasing: NDArray[Any]) -> NDArray[np.bo
 
 
 def row_entries(first: NDArray[Any], sizes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where some rows of a longer array begin once they are gathered, and which entries of the array they hold.
+    """Return where gathered rows begin, and the entries of the longer array that they hold.
 
-    The rows begin at `first` in the longer array and have these sizes.
+    In the longer array the rows begin at `first`. All have their sizes in `sizes`.
     """
     start = prefix_sums(sizes)
     return start, np.arange(start[-1]) + np.repeat(first - start[:-1], sizes)

@@ -1,7 +1,7 @@
-"""The call under way: its name, where it shows progress, and how long its planning may take.
+"""The public call that is running: its name, where it shows progress, and how long its planning may take.
 
-Every public function is `public`: it becomes the current call while it runs. Errors that leave it take its name, stages
-and bars find here where they are shown, and planning finds here the limit that it has to keep.
+A function decorated with `public` becomes the current call while it runs. Errors about its arguments take its name from
+there, stages and bars the display, and planning its time limit.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _Item = TypeVar("_Item")
 # Seconds that planning may take in a call without a time limit, and the share of the time limit in other calls.
 PLANNING, PLANNING_SHARE = 30.0, 0.25
 # Most seconds that planning may take, however long the time limit is.
-_MOST_PLANNING = 900.0
+_MAX_PLANNING_SECONDS = 900.0
 # Seconds by the clock that planning has in any case.
-_SECONDS_MIN_PLANNING = 1.0
-# Shares of a limit: for stages by the clock (the rest is for their work after the last look at it), and for expected
+_MIN_PLANNING_SECONDS = 1.0
+# Shares of the limit on planning: by the clock (the rest is for the work after the last look at it), and for expected
 # work.
 _CLOCK_SHARE, _WORK_SHARE = 0.85, 0.5
 # Items of a loop between looks at the limit.
@@ -61,9 +61,9 @@ class Call(NamedTuple):
     deadline : Deadline or None
         The limit on planning; None if there is none.
     within : Within or None
-        The larger work that this process or thread does a piece of.
+        The larger work, if this thread or process runs a piece of it.
     launches : dict or None
-        Launches on the GPU that wait for others of the same function.
+        Launches on the GPU that are collected, to be made together.
     """
 
     name: str = ""
@@ -81,7 +81,7 @@ current, enter, leave = _CURRENT.get, _CURRENT.set, _CURRENT.reset
 
 @contextmanager
 def entered(**changes: Any) -> Iterator[None]:
-    """Change some attributes of the current call for a while."""
+    """Change some attributes of the current call inside the block."""
     token = enter(current()._replace(**changes))
     try:
         yield
@@ -274,18 +274,17 @@ def bar(
 
 
 class LateError(BudgetError):
-    """Work that took longer than it may, or that is expected to."""
+    """Raised where work has taken longer than its limit, or is expected to."""
 
 
 class Deadline:
-    """A limit in seconds that runs from the moment it is made; it stands still while code is compiled.
+    """A time limit in seconds, which begins when it is made; its clock stands still while code is compiled.
 
-    Two accounts may run against it: the clock, and the work that stages say they are about to do (`charge`). That of
-    planning gives expected work half of the limit, so that on an ordinary machine it decides, and the clock is only
-    the last guard. Others go by the clock alone.
+    A deadline may also limit the expected work, which stages charge before they do it (`charge`). Planning may use half
+    of its time for expected work. So the work decides on an ordinary machine, and the same call has the same plan; the
+    clock is the last guard. Other deadlines go by the clock alone.
 
-    In a `with` statement it becomes the current one, which stages far below ask for (`current_deadline`); the one
-    before it comes back at the end.
+    Inside of a `with` statement the deadline is the current one (`current_deadline`).
 
     Attributes
     ----------
@@ -294,7 +293,7 @@ class Deadline:
     work : float
         Seconds of expected work; may be infinite.
     what : str
-        What has this limit, as an error calls it.
+        The name, in errors, of the activity that is limited.
     """
 
     def __init__(
@@ -320,12 +319,12 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds that are left by the clock; 0 when it is over."""
+        """Seconds that are left by the clock; 0 if the limit is over."""
         return max(0.0, self.limit - self.spent)
 
     @property
     def work_left(self) -> float:
-        """Seconds of expected work that are left: the same for the same call, whatever the clock says."""
+        """Seconds of expected work that are left: the same in each run of a call, unlike the time by the clock."""
         return max(0.0, self.work - self.expected)
 
     @property
@@ -379,7 +378,7 @@ NO_DEADLINE = Deadline(math.inf)
 
 
 def current_deadline() -> Deadline:
-    """Return the limit of the call that is being planned; without one, a limit that is never over."""
+    """Return the time limit of the current call; without one, a limit that is never over."""
     return current().deadline or NO_DEADLINE
 
 
@@ -398,8 +397,8 @@ def planning_deadline(seconds: float | None, is_saved: bool = False) -> Deadline
     """
     if is_saved:
         return Deadline(
-            max(PLANNING if seconds is None else seconds, _SECONDS_MIN_PLANNING), work=_WORK_SHARE * PLANNING
+            max(PLANNING if seconds is None else seconds, _MIN_PLANNING_SECONDS), work=_WORK_SHARE * PLANNING
         )
-    limit = PLANNING if seconds in (None, math.inf) else min(_MOST_PLANNING, PLANNING_SHARE * (seconds or 0.0))
+    limit = PLANNING if seconds in (None, math.inf) else min(_MAX_PLANNING_SECONDS, PLANNING_SHARE * (seconds or 0.0))
     # A call with very little time may take a moment longer: a plan that is nearly there is better than none.
-    return Deadline(max(_CLOCK_SHARE * limit, _SECONDS_MIN_PLANNING), work=_WORK_SHARE * limit)
+    return Deadline(max(_CLOCK_SHARE * limit, _MIN_PLANNING_SECONDS), work=_WORK_SHARE * limit)

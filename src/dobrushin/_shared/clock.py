@@ -1,7 +1,7 @@
-"""When to stop: a clock that stands still while code is compiled, and Ctrl-C as something to look at.
+"""A clock that stands still while code is compiled, and counting Ctrl-C in the place of raising `KeyboardInterrupt`.
 
-Limits in time are about the work, not its first compilation; what is interpreted in the place of being compiled stands
-still too.
+Time limits are about the work, not about its first compilation. The clock also stands still while a kernel is
+interpreted in order to avoid its compilation.
 
 Python raises Ctrl-C between any two instructions of the main thread: also right after a lock was taken, and before
 anybody is there to give it back. Threads that wait for such a lock wait forever, and so does whoever joins them.
@@ -19,7 +19,7 @@ from types import FrameType
 
 
 class _Pauses:
-    """How long the clock has stood still; pauses of several threads that overlap count once."""
+    """The time for which the clock has stood still; pauses of several threads that overlap count once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -40,7 +40,7 @@ class _Pauses:
                 self._total += time.monotonic() - self._since
 
     def forget_threads(self) -> None:
-        """In a process that was forked: the threads that were in a pause, or held the lock, are not there."""
+        """End all pauses in a forked process, which has none of the threads that began them or held the lock."""
         self._lock = threading.Lock()
         if self._open:
             self._total += time.monotonic() - self._since
@@ -48,7 +48,7 @@ class _Pauses:
 
     @property
     def current(self) -> float | None:
-        """For how long the pause of just now has lasted; None where there is none."""
+        """Seconds since the current pause began; None if the clock is running."""
         with self._lock:
             return time.monotonic() - self._since if self._open else None
 
@@ -57,7 +57,7 @@ class _Pauses:
             return self._total + (now - self._since if self._open else 0.0)
 
 
-# When the clock stands still, and when it does so because code is compiled: people are told about that.
+# All pauses of the clock, and those for compilation, which progress displays mention.
 PAUSES, COMPILATION = _Pauses(), _Pauses()
 if hasattr(os, "register_at_fork"):
     for _pauses in (PAUSES, COMPILATION):

@@ -92,9 +92,10 @@ def _compiled(function: Callable[..., Any], inline: bool) -> Any:
 
 
 def code_for(compiled: Any, operations: float) -> Any:
-    """Return a kernel, or its Python function where running that takes less time than compiling the kernel.
+    """Return a kernel, or its interpreted function where that takes less time than compiling the kernel.
 
-    That is so as long as there is little work, and code is neither loaded nor kept on disk. The results are the same.
+    The function takes less time if there is little work, and no compiled code in memory or on disk. Results are the
+    same.
     """
     if _is_loaded(compiled) or operations > FEW_OPERATIONS:
         return compiled
@@ -103,7 +104,7 @@ def code_for(compiled: Any, operations: float) -> Any:
 
 
 def compile_always() -> None:
-    """Interpret nothing from now on, to measure or test compiled code, or to have it on disk."""
+    """Compile every kernel from now on, to measure or test compiled code, or to have it on disk."""
     global INTERPRETED_SECONDS
     INTERPRETED_SECONDS = 0.0
 
@@ -121,7 +122,7 @@ def _interpreted(compiled: Any) -> Interpreted | None:
 
 @intrinsic
 def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
-    """Inside a kernel: let the processor fetch array[index] (its first axis) ahead. It computes nothing."""
+    """Make the processor fetch array[index] ahead of its use; for kernels. It computes nothing."""
     del typing_context, index
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -250,10 +251,10 @@ def _without_errors(name: str) -> Callable[..., Any]:
 def in_pieces(
     kernel: Any, count: int, *arguments: Any, at_once: float = 0.0, what: str = "", unit: str = "steps"
 ) -> None:
-    """Call a kernel until it has gone through `count` items: at[0] is the number of those that are done.
+    """Call a kernel until `count` items are done; at[0] is the number of those.
 
-    `at_once` says how many operations it may do before it looks at the allowance, where these can be many. Where there
-    are several pieces, `what` is done stands beside a bar.
+    `at_once` is the number of operations between two looks of the kernel at its allowance, if that is large. From the
+    second call on a bar named `what` is shown.
     """
     at = np.zeros(_PLACES, dtype=np.int64)
     code, allowance = first_piece(kernel, at_once)

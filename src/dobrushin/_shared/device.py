@@ -20,7 +20,7 @@ from dobrushin._shared.environment import require
 
 # One thread compiles, the others wait for it.
 _LOCK = threading.Lock()
-# Blocks in the third dimension of a grid, and blocks of a launch that may be there in vain.
+# Largest third dimension of a grid, and blocks from which on launches of different size are made apart.
 _MAX_SETS, _MAX_BLOCKS = 65535, 2**22
 
 
@@ -65,7 +65,7 @@ def _answers(process: int) -> bool:
 
 
 def may_be_available() -> bool:
-    """Return whether it is worth asking: that would load CuPy and wake the driver."""
+    """Return whether CuPy is installed. (Asking for the GPU itself would load CuPy and wake the driver.)"""
     return "cupy" in sys.modules or _is_installed()
 
 
@@ -75,7 +75,7 @@ def _is_installed() -> bool:
 
 
 class Function(NamedTuple):
-    """A kernel of some source files of a package; it is compiled for a device when it is first launched there."""
+    """A function in CUDA source files; it is compiled for a device when it is first launched there."""
 
     package: str
     sources: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Pieces of work over an executor: the value that they share travels once, and errors have names.
+"""Runs pieces of work on an executor; the value that they share is sent only once.
 
 Any `concurrent.futures.Executor` will do. Threads get the shared value itself. Processes of this machine read a large
 one from a file that is written once. Dask is given it as a task of its own, so that it goes once to each worker, and is
@@ -75,7 +75,7 @@ def raise_trouble(
 
 @dataclass(frozen=True)
 class Within:
-    """The larger work that a thread or process does a piece of: its other cores have pieces of their own.
+    """The larger work of which a thread or process runs a piece, while other cores run other pieces.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ def own_threads(count: int) -> Executor:
 
 
 def read_executor(executor: Any) -> Executor | None:
-    """Refuse what is no executor.
+    """Return the executor; fail if the value is none.
 
     A piece that runs in a thread of the pool that it is given runs there alone: to wait for the other threads of a pool
     that waits for this one would take forever.
@@ -142,7 +142,7 @@ def read_executor(executor: Any) -> Executor | None:
 
 
 def cores() -> int:
-    """For how many cores plans are made."""
+    """Return the number of cores that plans are made for."""
     whole = current().within
     return os.cpu_count() or 1 if whole is None else whole.cores
 
@@ -169,7 +169,7 @@ class _File(NamedTuple):
 
 @contextmanager
 def share(value: Any, executor: Executor | None) -> Iterator[Any]:
-    """Yield what pieces are given for a value that all of them need; `receive` turns it back."""
+    """Yield a stand-in for a value that all pieces need, to be passed to them; `receive` turns it back."""
     if (client := _dask_client(executor)) is not None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph")  # once, and not again with each piece

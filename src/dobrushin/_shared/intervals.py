@@ -20,7 +20,7 @@ from dobrushin.errors import BudgetError
 
 # Limits are moved outwards by more than the error of the incomplete beta function (about 1e-14).
 _OUTWARDS = 1e-11
-# An inverse that does not bring the error level back to this relative precision is not believed.
+# Bisection replaces an inverse that does not give the error level back to this relative precision.
 _BELIEVED = 1e-6
 # No half-width needs more trials than this to be told from 0.
 _MAX_TRIALS = 2**52
@@ -33,7 +33,10 @@ _LARGEST_BET = 0.5
 
 
 def lower_limit(successes: ArrayLike, trials: int, error: float) -> NDArray[np.float64]:
-    """Clopper and Pearson (1934): above the probability of success with probability at most `error`."""
+    """Return the lower limit of Clopper and Pearson (1934) for a probability of success.
+
+    The limit is above the probability with probability at most `error`.
+    """
     k = np.asarray(successes, dtype=np.float64)
     a, b = np.maximum(k, 1.0), np.maximum(trials - k + 1.0, 1.0)
     limit = _beta_quantile(a, b, error)
@@ -41,7 +44,7 @@ def lower_limit(successes: ArrayLike, trials: int, error: float) -> NDArray[np.f
 
 
 def _beta_quantile(a: NDArray[np.float64], b: NDArray[np.float64], error: float) -> NDArray[np.float64]:
-    """The x with I_x(a, b) = error. SciPy's inverse is far off for some arguments: it is tried, and bisection helps."""
+    """Return the x with I_x(a, b) = error: by SciPy, and by bisection where SciPy's inverse is far off."""
     a, b = np.broadcast_arrays(a, b)
     x = np.array(special.betaincinv(a, b, error))
     wrong = ~(np.abs(special.betainc(a, b, x) - error) <= _BELIEVED * error)
@@ -56,17 +59,19 @@ def _beta_quantile(a: NDArray[np.float64], b: NDArray[np.float64], error: float)
 
 
 def upper_limit(successes: ArrayLike, trials: int, error: float) -> NDArray[np.float64]:
-    """Clopper and Pearson (1934): below the probability of success with probability at most `error`."""
+    """Return the upper limit, which is below the probability of success with probability at most `error`."""
     return 1.0 - lower_limit(trials - np.asarray(successes), trials, error)
 
 
 def clopper_pearson(successes: ArrayLike, trials: int, error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Both limits, each wrong with probability at most error / 2."""
+    """Return both limits, each wrong with probability at most error / 2."""
     return lower_limit(successes, trials, error / 2), upper_limit(successes, trials, error / 2)
 
 
 def lower_anytime(successes: ArrayLike, trials: int, error: float) -> NDArray[np.float64]:
-    """Robbins (1970): ever above the probability p of success, after any number of trials, with probability `error`.
+    """Return the lower limit of Robbins (1970), which is valid after every number of trials at once.
+
+    It is ever above the probability p of success with probability at most `error`.
 
     After n trials with k successes, B(k + 1/2, n - k + 1/2) / (B(1/2, 1/2) p^k (1 - p)^(n - k)) is a martingale that
     starts at 1. It is nonnegative, so it ever reaches 1 / error with probability at most `error` (Ville). The limit is
@@ -104,7 +109,7 @@ def upper_end(successes: ArrayLike, trials: int, error: float, early: bool) -> N
 
 @lru_cache(maxsize=4096)
 def trials_needed(half_width: float, error: float) -> int:
-    """About the least number of trials for which no two-sided Clopper-Pearson interval is wider than 2 `half_width`.
+    """Return about the least number of trials with which all Clopper-Pearson intervals have this half-width.
 
     `BudgetError` where no number is large enough.
     """

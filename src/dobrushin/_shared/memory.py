@@ -1,4 +1,4 @@
-"""How much memory may be taken, and sizes as people write them."""
+"""Limits on memory: free bytes of this machine, and sizes such as "2GiB"."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, BudgetError
 
-# Share of the free memory that a call without a limit may take; and the free bytes of systems that do not tell.
+# Share of the free memory that a call without a limit may take, and free bytes that are assumed where none are known.
 _FREE_SHARE, _UNKNOWN_FREE_BYTES = 0.8, 2.0**31
 # Address space of a thread: its stack and a heap of its own. Python waits forever for a thread that has less.
-_THREAD = 2.0**26
+_THREAD_BYTES = 2.0**26
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {unit + "I": 2 ** (10 * k) for k, unit in enumerate("KMGT", start=1)}
 
@@ -52,7 +52,7 @@ def free_memory() -> float:
 
 def has_room_for_threads(count: int) -> bool:
     """Return whether this process may take the address space of `count` more threads."""
-    return all(room >= count * _THREAD for room in _process())
+    return all(room >= count * _THREAD_BYTES for room in _process())
 
 
 def _machine() -> Iterator[float]:

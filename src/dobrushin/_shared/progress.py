@@ -1,12 +1,11 @@
-"""The progress of long calls. This is the one place that decides whether, where and how it is shown.
+"""Displays of the progress of long calls: in terminals, notebooks and logs.
 
-What a call does is a `stage`, and a stage whose end is known is a `bar` (`_shared/call`). A call that takes longer than
-half a second shows its stage: in a terminal as a line that is removed at the end, in a notebook as output that stays,
-in a log as lines that become rarer. ``progress=False`` shows nothing, None shows it where somebody looks (a terminal or
-a notebook), True also in logs.
+A call consists of stages; a stage whose end is known has a bar (`_shared/call`). A call that takes longer than half a
+second shows its stage: in a terminal as a line that is removed at the end, in a notebook as output that stays, in a log
+as lines that become rarer. With ``progress=False`` nothing is shown, with None progress is shown in terminals and
+notebooks, with True also in logs.
 
-A thread of its own does the drawing, so that it does not wait for the work. It exists only where there is a place to
-show something. Needs nothing but the standard library.
+A thread of its own draws, so that drawing does not wait for the work. This file needs only the standard library.
 """
 
 from __future__ import annotations
@@ -31,9 +30,10 @@ if TYPE_CHECKING:
 
 # Seconds until something is shown, between two pictures, and at most between two lines of a log.
 _FIRST_PICTURE_SECONDS, _PICTURE_SECONDS, _LOG_SECONDS = 0.5, 0.25, 60.0
-# Calls of fewer seconds leave no output in a notebook.
-_BRIEF = 1.5
-_WIDTH = 24
+# Shorter calls leave no output in a notebook.
+_BRIEF_SECONDS = 1.5
+# Characters of a bar in a terminal.
+_BAR_CHARACTERS = 24
 
 
 class Stage:
@@ -73,7 +73,7 @@ class Stage:
 
 
 def _duration(seconds: float) -> str:
-    """Return seconds as people say them.
+    """Write a duration in seconds, minutes or hours.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class Display(ABC):
 
 
 class Terminal(Display):
-    """A line that is written over, and taken away at the end."""
+    """A line that is overwritten, and removed at the end."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -116,8 +116,8 @@ class Terminal(Display):
 
     def draw(self, stage: str, text: str, share: float | None) -> None:
         if share is not None:
-            full = round(_WIDTH * share)
-            text = f"{self._full * full}{self._empty * (_WIDTH - full)} {text}"
+            full = round(_BAR_CHARACTERS * share)
+            text = f"{self._full * full}{self._empty * (_BAR_CHARACTERS - full)} {text}"
         _write(self._stream, f"\r\x1b[2K{text[: shutil.get_terminal_size().columns - 1]}")
 
     def rest(self) -> None:
@@ -154,7 +154,7 @@ class Notebook(Display):
 
 
 class Log(Display):
-    """Lines, when the stage changes and then more and more rarely."""
+    """A line when the stage changes, and further lines at growing intervals."""
 
     def __init__(self, stream: Any) -> None:
         self._stream, self._stage, self._next, self._pause = stream, "", 0.0, 1.0
@@ -257,5 +257,5 @@ class Watch:
             if self._display is not None:
                 words = "done in" if is_done else "stopped after"
                 passed = time.monotonic() - self._begin
-                text = f"{name}, {words} {_duration(passed)}" if passed > _BRIEF or not is_done else ""
+                text = f"{name}, {words} {_duration(passed)}" if passed > _BRIEF_SECONDS or not is_done else ""
                 self._context.run(self._display.end, name, text, is_done)

@@ -1,4 +1,4 @@
-"""How the work of a call is run: `RunOptions`, which users give, and `Running`, which is made of them; seeds.
+"""Options of a run: `RunOptions`, which users pass, and `Running`, which is read from them; seeds.
 
 A seed is an int, a SeedSequence, a Generator or None; global state is never touched. A call takes 128 bits from a
 Generator and keeps them as an int, so that its draws depend on the state of the generator alone, the next call with the
@@ -83,7 +83,7 @@ class RunOptions:
 
 
 def read_options(run: Any, unused: Sequence[str] = ()) -> RunOptions:
-    """Return the options of a call, of which some are refused."""
+    """Return the options of a call; fail if one of those `unused` by the function is set."""
     if run is None:
         return RunOptions()
     if not isinstance(run, RunOptions):
@@ -104,16 +104,16 @@ class Running:
     deadline: Deadline = NO_DEADLINE
 
     def file(self, number: int) -> Path | None:
-        """Where one of several runs, one after the other, is saved."""
+        """Return the checkpoint of run `number`, if there is one."""
         return None if self.checkpoint is None else numbered_file(self.checkpoint, number)
 
 
-# On this machine, without a file.
+# On the CPU, without a checkpoint or a time limit.
 PLAIN = Running()
 
 
 def read_running(run: RunOptions, seed: Any, time_limit: Any) -> tuple[Running, np.random.SeedSequence]:
-    """Return how a call is run, whose time begins now, and its seed: that of its checkpoint if a run is resumed."""
+    """Return how a call is run, and its seed: that of the checkpoint if a run is resumed. Its time begins now."""
     deadline = read_time_limit(run.time_limit if time_limit is None else time_limit)
     file = read_checkpoint(run.checkpoint)
     if seed is None and file is not None:
@@ -122,7 +122,7 @@ def read_running(run: RunOptions, seed: Any, time_limit: Any) -> tuple[Running, 
 
 
 def read_time_limit(time_limit: Any) -> Deadline:
-    """Return the limit of a call that begins now; None is one that is never over."""
+    """Return the time limit of a call that begins now; for None a limit that is never over."""
     if time_limit is None:
         return NO_DEADLINE
     if not check.is_real(time_limit) or not float(time_limit) > 0.0:
@@ -131,7 +131,7 @@ def read_time_limit(time_limit: Any) -> Deadline:
 
 
 def refuse_long(what: str, seconds: float, deadline: Deadline, remedy: str) -> None:
-    """`BudgetError` for work that would take longer than anyone waits, unless the call has a limit of its own."""
+    """Raise `BudgetError` for work of more than an hour, unless the call has a time limit."""
     if deadline is NO_DEADLINE and seconds > MOST_SECONDS:
         raise BudgetError(what, seconds, MOST_SECONDS, "seconds", remedy)
 

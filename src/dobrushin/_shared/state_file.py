@@ -1,4 +1,4 @@
-"""Checkpoints, from which a run resumes as if it had never stopped; and fingerprints of what a run depends on."""
+"""Checkpoints, from which a run resumes as if it had never stopped; fingerprints of the values that it depends on."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ UNREADABLE = (
 
 
 def read_checkpoint(path: Any) -> Path | None:
-    """Check a path before anything is done with it."""
+    """Return the path of a checkpoint; fail if no file can be written there."""
     if path is None:
         return None
     file = Path(check.path(path, "checkpoint"))
@@ -89,7 +89,7 @@ def stored_seed(path: Path) -> np.random.SeedSequence | None:
 
 
 def _require_sizes(packed: zipfile.ZipFile) -> None:
-    """Fail where members say that they are larger than the file: what is read needs no more memory than it has bytes.
+    """Fail if the members claim more bytes than the file has, so that reading needs no more memory than its size.
 
     `numpy.savez` stores arrays as they are: a compressed array was written by another program.
     """
@@ -123,12 +123,12 @@ class StateFile:
     ----------
     path : Path
     kind, what : str
-        What the file is: a name of its format, and of what wrote it.
+        The format of the file, and a noun for the call that wrote it.
     seed : SeedSequence
     parts
-        All that the run depends on.
+        All values that the run depends on.
     same : str
-        In words what has to be the same.
+        The names of these values, for error messages.
     """
 
     def __init__(self, path: Path, kind: str, what: str, seed: np.random.SeedSequence, parts: Any, same: str) -> None:
@@ -270,7 +270,7 @@ def _lock(descriptor: int) -> None:
         pass
 
 
-# -- a name for what a result depends on: the same only for the same ---------------------------
+# -- fingerprints: equal only for equal values --------------------------------------------------
 
 # Bytes that are taken as they are, and values that are taken after them.
 Content = tuple[Sequence[Any], Iterable[Any]]

@@ -1,4 +1,4 @@
-"""Numbers, names and results as people read them: in lines of text, and in notebooks."""
+"""Numbers, names and results in lines of text and in notebooks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEAST_DECIMAL = 1e-4
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things.
+    """Write a number with its noun, in the plural unless the number is 1.
 
     Examples
     --------
@@ -30,7 +30,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def percent(confidence: float) -> str:
-    """Write a confidence as a percentage, rounded down: "100%" is said of certain answers only.
+    """Write a confidence as a percentage, rounded down, so that only certain answers have "100%".
 
     Examples
     --------
@@ -133,7 +133,7 @@ def _with_exponent(number: Decimal) -> str:
 
 
 def exact_text(value: float, lower: float, upper: float) -> str:
-    """Write a number that is known but for rounding, and how far it may be off as it is written.
+    """Write a number that is exact up to rounding, with a bound on the error of the digits that are written.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def exact_text(value: float, lower: float, upper: float) -> str:
     return f"{text}, exact to {_rounded(max(off, least), 1, ROUND_CEILING)}"
 
 
-# Names that are compared with one that is unknown: comparing takes some microseconds for each.
+# Most names that are compared with an unknown one; each comparison takes some microseconds.
 _MAX_COMPARED = 20_000
 
 
@@ -185,7 +185,7 @@ def hint(name: object, known: Iterable[Any]) -> str:
 _MAX_CHARACTERS = 80
 # Names that are printed as they are: a word, perhaps with indices, or several words without signs.
 _PLAIN = re.compile(r"(?:[\w.:/<>+*^~#@!?&$-]|[<>]=)+(?:\[[\w ,.-]*\])?|\w[\w.-]*(?: \w[\w.-]*)*")
-# Characters that nobody sees, though Python counts them as printable: fillers, joiners and variation selectors.
+# Invisible characters that Python counts as printable: fillers, joiners and variation selectors.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
@@ -232,7 +232,7 @@ def visible(value: Any) -> Any:
 
 
 def csv_cell(value: Any) -> Any:
-    """Return a cell of a table that other programs open: a text that begins like a formula follows an apostrophe.
+    """Return a cell for CSV files; a text that spreadsheets would read as a formula gets an apostrophe in front.
 
     Examples
     --------
@@ -254,7 +254,7 @@ def _quoted(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: numbers, text, lists and objects; null for numbers that are not finite.
+    """Return a value as JSON can hold it: numbers, text, lists and objects; None for numbers that are not finite.
 
     Examples
     --------
@@ -300,7 +300,7 @@ def card(
     details: tuple[str, Sequence[str]] | None = None,
     picture: str = "",
 ) -> str:
-    """A small page: a heading, named facts, a picture, a table, a note, and lines that are folded away.
+    """Return HTML with a heading, named facts, a picture, a table, a note, and lines that are folded away.
 
     Cells of a table are text, or a `Bar`; the picture is HTML.
 
@@ -346,7 +346,7 @@ def _cell(cell: Any, column: int) -> str:
 
 
 def _bar(bar: Bar) -> str:
-    """A bar up to the value, and a line across the interval."""
+    """Return HTML with a bar up to the value and a line across the interval."""
     value, lower, upper = (100 * min(1.0, max(0.0, x)) for x in bar)
     box = "position: absolute; top: 0.15em; height: 0.7em"
     filled = f'<div style="{box}; left: 0; width: {value:.2f}%; background: currentColor; opacity: 0.3"></div>'

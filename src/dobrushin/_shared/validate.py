@@ -1,4 +1,4 @@
-"""Checks of what callers pass in. Every check fails with one sentence that names argument, value and place."""
+"""Checks of arguments. A check that fails raises `ArgumentError`, which names the argument, the value and the place."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Labels = Sequence[Hashable]
 
 
 def first(mask: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Index of the first true entry."""
+    """Return the index of the first true entry."""
     return tuple(int(k) for k in np.unravel_index(int(np.argmax(mask)), mask.shape))
 
 
 def place(index: tuple[int, ...]) -> str:
-    """How an index is written in a message."""
+    """Return an index as messages write it."""
     return f"index {index[0] if len(index) == 1 else index}"
 
 
 def real_array(value: ArrayLike, argument: str) -> NDArray[np.float64]:
-    """A float64 array, or a sentence instead of NumPy's traceback."""
+    """Return an array of doubles; fail if the value has other entries, or numbers that doubles cannot hold."""
     try:
         array = np.asarray(value)
         if array.dtype == object or array.dtype.kind not in "biuf":
@@ -52,7 +52,7 @@ def real_array(value: ArrayLike, argument: str) -> NDArray[np.float64]:
 
 
 def sparse_matrix(value: Any, argument: str) -> Any:
-    """A SciPy sparse matrix as float64 CSR without duplicates; a copy."""
+    """Return a copy of a SciPy sparse matrix, as float64 CSR without duplicates."""
     from scipy import sparse
 
     if value.ndim != 2 or value.dtype.kind not in "biuf":
@@ -102,35 +102,35 @@ LOG_POTENTIAL = "finite, at most 1e100 in size, or -inf (a forbidden state)"
 
 
 def finite(array: NDArray[np.float64], argument: str) -> NDArray[np.float64]:
-    """Fail at the first NaN, infinity or absurdly large number."""
+    """Return the array; fail at the first NaN, infinity or number above 1e100 in size."""
     all_entries(np.abs(array) <= LARGEST, array, argument, FINITE)
     return array
 
 
 def is_log_potential(array: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which entries can be logarithms of potentials."""
+    """Return which entries can be logarithms of potentials."""
     return (np.abs(array) <= LARGEST) | np.isneginf(array)
 
 
 def log_potential(array: NDArray[np.float64], argument: str) -> NDArray[np.float64]:
-    """Fail at the first entry that cannot be the logarithm of a potential."""
+    """Return the array; fail at the first entry that cannot be the logarithm of a potential."""
     all_entries(is_log_potential(array), array, argument, LOG_POTENTIAL)
     return array
 
 
 def instance(value: object, kind: type | UnionType, argument: str, requirement: str) -> None:
-    """An object of this class; `requirement` says it in English ("a model")."""
+    """Fail if the value is not of this class, which `requirement` names in English ("a model")."""
     if not isinstance(value, kind):
         raise ArgumentError(argument, requirement, value)
 
 
 def evidence(value: object) -> None:
-    """A dict from labels to states; what is in it is checked against a model."""
+    """Fail if evidence is not a dict. Its labels and states are checked later, against a model."""
     instance(value, Mapping, "evidence", "a dict from labels to states")
 
 
 def path(value: object, argument: str = "path") -> str:
-    """A path as text."""
+    """Return a path as text."""
     if isinstance(value, str | os.PathLike) and "\0" not in (name := os.fsdecode(value)):
         return name
     raise ArgumentError(argument, "a path", value)
@@ -172,12 +172,12 @@ def exact_number(value: Any) -> Fraction | None:
 
 
 def is_several(value: object) -> TypeGuard[Iterable[Any]]:
-    """Return whether this can be gone through, item by item; text is one item."""
+    """Return whether this is an iterable other than a text."""
     return isinstance(value, Iterable) and not isinstance(value, str)
 
 
 def is_text(value: object, *options: str) -> TypeGuard[str]:
-    """Return whether this is one of a few words; arrays, which compare item by item, are not."""
+    """Return whether this is a text among the options; arrays, which compare item by item, are no text."""
     return isinstance(value, str) and value in options
 
 
@@ -188,7 +188,7 @@ def _number(value: object, argument: str, requirement: str, is_fine: Callable[[f
 
 
 def finite_number(value: object, argument: str) -> float:
-    """Return a number that is not absurdly large."""
+    """Return a number of at most 1e100 in size."""
     return _number(value, argument, FINITE, lambda x: abs(x) <= LARGEST)
 
 
@@ -208,7 +208,7 @@ def fraction(value: object, argument: str) -> float:
 
 
 def count(value: object, argument: str, least: int = 1) -> int:
-    """A whole number, at least `least`."""
+    """Return a whole number from `least` to 2**60."""
     if is_whole(value) and least <= int(value) <= 2**60:
         return int(value)
     most = " and at most 2**60" if is_whole(value) and int(value) > 2**60 else ""
@@ -216,7 +216,7 @@ def count(value: object, argument: str, least: int = 1) -> int:
 
 
 def choice(value: object, options: Sequence[str], argument: str) -> str:
-    """One of a few words."""
+    """Return the value, which must be one of the options."""
     if is_text(value, *options):
         return value
     listed = ", ".join(repr(option) for option in options)
@@ -224,7 +224,7 @@ def choice(value: object, options: Sequence[str], argument: str) -> str:
 
 
 def read_labels(labels: Any, n: int) -> Labels:
-    """Distinct names for n variables; a range only for 0..n-1."""
+    """Return distinct names for n variables: a range if they are 0..n-1, else a tuple."""
     if labels is None or (isinstance(labels, range) and labels == range(n)):
         return range(n)
     try:
@@ -294,7 +294,7 @@ def positions(labels: Any, known: Labels, lookup: dict[Hashable, int] | None, ar
 
 
 def expected_labels(known: Labels, label: object = None) -> str:
-    """Return the requirement of a message about labels, with those nearest to the given one, or the first ones."""
+    """Return the requirement for messages about labels: it lists the nearest known labels, or the first ones."""
     if are_positions(known):
         return f"labels of the model (0 to {len(known) - 1})"
     if close := nearest(label, known):
