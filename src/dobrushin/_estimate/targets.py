@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -203,16 +202,15 @@ class Statistic(Target):
         if not isinstance(self.weights, Mapping):
             raise ArgumentError("weights", "a dict from labels to numbers", self.weights)
         for label, weight in self.weights.items():
-            if not isinstance(weight, Real) or not 0 <= float(weight) < np.inf:
+            if not check.is_real(weight) or not 0 <= float(weight) < np.inf:
                 raise ArgumentError("weights", "non-negative and finite", weight, f"label {label!r}")
         if not any(float(weight) > 0 for weight in self.weights.values()):
             raise ArgumentError("weights", "positive for at least one variable", dict(self.weights))
-        fine = isinstance(self.bounds, tuple | list) and len(self.bounds) == 2
-        fine = fine and all(isinstance(bound, Real) for bound in self.bounds)
-        fine = fine and float(self.bounds[0]) < float(self.bounds[1])
-        fine = fine and (float(self.bounds[1]) - float(self.bounds[0]) < np.inf or not self.is_bounded)
-        if not fine:
-            requirement = "two numbers, the smaller one first, finite but for fields"
+        is_pair = isinstance(self.bounds, tuple | list) and len(self.bounds) == 2
+        is_pair = is_pair and all(map(check.is_real, self.bounds))
+        span = float(self.bounds[1]) - float(self.bounds[0]) if is_pair else 0.0
+        if not span > 0 or (span == np.inf and self.is_bounded):
+            requirement = "two numbers, the smaller one first; only fields may have infinite ones"
             raise ArgumentError("bounds", requirement, self.bounds)
 
     @property
