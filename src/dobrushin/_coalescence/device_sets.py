@@ -19,7 +19,7 @@ class _DeviceSets(SetRunner, DeviceKernel):
 
     def _column(self) -> NDArray[Any]:
         """Return the sets of all states in one column: one run, or 64 runs."""
-        column: NDArray[Any] = self.host.begin(1)
+        column: NDArray[Any] = self.host.start(np.empty(0, dtype=np.uint64), range(1))
         return column
 
     @property

@@ -75,10 +75,6 @@ class ExactSamples:
     state_names: Sequence[Names | None]
     _spins: bool
 
-    def _called(self, k: int) -> NDArray[Any]:
-        """Return the states of column `k` in all draws, by name where states have names."""
-        return call_states(self.states[:, k], self.state_names[k], self._spins)
-
     def to_dataframe(self) -> pandas.DataFrame:
         """Return a pandas DataFrame: a row for each draw, a column for each variable; states by their names.
 
@@ -91,7 +87,8 @@ class ExactSamples:
         0  ...
         """
         pandas = require("pandas", "formats")
-        return pandas.DataFrame({label: self._called(k) for k, label in enumerate(self.variables)})
+        columns = zip(self.variables, self.states.T, self.state_names, strict=True)
+        return pandas.DataFrame({label: call_states(states, names, self._spins) for label, states, names in columns})
 
     def _repr_html_(self) -> str:
         """Return HTML for notebooks: shares of the states."""

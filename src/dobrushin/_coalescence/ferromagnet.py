@@ -166,9 +166,9 @@ def _of_tables(form: FactorTables) -> _Pairs:
         scope = form.scope[form.scope_start[np.argmax(arity > 2)] :].tolist()
         raise _Refusal("the variables {}, {} and {} share a factor, and clusters are for pairs.", *scope[:3])
     n, q = form.n_variables, int(form.sizes[0])
+    error = float(UNIT * np.abs(form.table).sum() * (2.0 * np.bincount(form.scope, minlength=n).max(initial=1) + 16.0))
     if has_spin_pairs(form):
-        sizes = np.abs(form.table).sum() * (2.0 * np.bincount(form.scope, minlength=n).max(initial=1) + 16.0)
-        return _of_spins(spin_pairs(form))._replace(error=float(UNIT * sizes))
+        return _of_spins(spin_pairs(form))._replace(error=error)
     unaries = np.zeros((n, q))
     single, double = np.flatnonzero(arity == 1), np.flatnonzero(arity == 2)
     np.add.at(unaries, form.scope[form.scope_start[single]], _blocks(form, single, q))
@@ -182,8 +182,7 @@ def _of_tables(form: FactorTables) -> _Pairs:
     turns, turn = np.unique(is_top.argmax(axis=2).astype(np.int16), axis=0, return_inverse=True)
     turns = np.where((np.sort(turns, axis=1) == np.arange(q)).all(axis=1)[:, None], turns, np.arange(q))
     K = np.where(is_turn, top - least, np.where(top > least, -1.0, 0.0))
-    sizes = np.abs(form.table).sum() * (2.0 * np.bincount(form.scope, minlength=n).max(initial=1) + 16.0)
-    return _Pairs(i, j, K, turn.ravel(), turns.astype(np.int16), H, favourite, float(UNIT * sizes))
+    return _Pairs(i, j, K, turn.ravel(), turns.astype(np.int16), H, favourite, error)
 
 
 _FLIPS = np.array([[0, 1], [1, 0]], dtype=np.int16)

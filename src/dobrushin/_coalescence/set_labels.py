@@ -89,10 +89,10 @@ class SetLabels(FlagKernel):
         rows = narrowed(self.region.start, self.region.neighbor)
         return *rows, self.delay, self.unary, np.int32(self.region.size)
 
-    def begin(self, runs: int) -> NDArray[np.uint8]:
+    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.uint8]:
         """Return flags of possible labels, all set, then flags of variables with a single label, none set."""
         size, k = self.unary.shape
-        x = np.ones((size * (k + 1), runs), dtype=np.uint8)
+        x = np.ones((size * (k + 1), len(chains)), dtype=np.uint8)
         x[size * k :] = 0
         return x
 
@@ -159,8 +159,8 @@ class SetRace(FlagKernel):
         wide = (part.astype(np.int64) for part in self.factors[3:-1])
         return np.int32(self.largest), *narrowed(self.states, *self.factors[:3]), *wide, self.factors.table
 
-    def begin(self, runs: int) -> NDArray[np.uint8]:
-        return np.ones((int(self.states.sum()), runs), dtype=np.uint8)
+    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.uint8]:
+        return np.ones((int(self.states.sum()), len(chains)), dtype=np.uint8)
 
     def go(self, x: NDArray[Any], steps: SetSteps, keys: NDArray[np.uint64]) -> None:
         shared = (self.largest, self.states, self.first, *self.factors)

@@ -74,9 +74,9 @@ class SetBits(SetKernel):
     def device_loop(self) -> str:
         return f"set_bits{self.neighbor.shape[1] // 2}"
 
-    def begin(self, runs: int) -> NDArray[np.uint64]:
+    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.uint64]:
         size = self.region.size
-        x = np.zeros((2 * size + 1, -(-runs // 64)), dtype=np.uint64)
+        x = np.zeros((2 * size + 1, -(-len(chains) // 64)), dtype=np.uint64)
         x[size : 2 * size] = ~np.uint64(0)
         return x
 
@@ -128,8 +128,8 @@ class SetField(SetKernel):
         near = 16 * self.region.size * self.batch <= CACHE_BYTES
         return (3.7 + (0.3 if near else 1.5) * np.diff(self.region.start)) / 5.0
 
-    def begin(self, runs: int) -> NDArray[np.float64]:
-        x = np.ones((2 * self.region.size, runs))
+    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.float64]:
+        x = np.ones((2 * self.region.size, len(chains)))
         x[: self.region.size] = -1.0
         return x
 

@@ -82,15 +82,8 @@ class SetKernel(SetRunner):
         return min(1.0, float(self.error @ visits) * (1 + 1e-9))
 
     @abstractmethod
-    def begin(self, runs: int) -> NDArray[Any]:
-        """Return the sets of all states, for a number of runs."""
-
-    @abstractmethod
     def go(self, x: NDArray[Any], steps: SetSteps, keys: NDArray[np.uint64]) -> None:
         """Update the sets of runs whose random streams have these keys."""
-
-    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
-        return self.begin(len(chains))
 
     def run(self, x: NDArray[Any], work: Work) -> None:
         order, place = work.order_in(self.region)

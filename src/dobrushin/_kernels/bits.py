@@ -35,9 +35,7 @@ def update_bits(order, place, steps, number, neighbor, threshold, certain, keys,
     spin, open_lanes = np.empty((1, W), dtype=np.uint64), np.empty((1, W), dtype=np.uint64)
     for t in range(steps):
         i = order[place]
-        place += 1
-        if place == order.size:
-            place = 0
+        place = place + 1 if place + 1 < order.size else 0
         _draw(x, neighbor[i], threshold[i], certain[i], number + t, keys, random, mask, spin, open_lanes)
         for w in range(W):  # as an assignment of arrays it would take seconds to compile
             x[i, w] = spin[0, w]
@@ -56,9 +54,7 @@ def set_bits(order, place, steps, number, stride, neighbor, threshold, never, ke
     spin, open_lanes = np.empty((2, W), dtype=np.uint64), np.empty((2, W), dtype=np.uint64)
     for t in range(steps):
         i = order[place]
-        place += 1
-        if place == order.size:
-            place = 0
+        place = place + 1 if place + 1 < order.size else 0
         _draw(x, neighbor[i], threshold[i], never, number + stride * t, keys, random, mask, spin, open_lanes)
         for w in range(W):
             x[i, w] = spin[0, w]
@@ -80,9 +76,7 @@ def update_counts(order, place, steps, number, start, neighbor, flip, first, thr
     counter = np.empty((7, W), dtype=np.uint64)
     for t in range(steps):
         i = order[place]
-        place += 1
-        if place == order.size:
-            place = 0
+        place = place + 1 if place + 1 < order.size else 0
         counter[:] = ZERO
         for e in range(start[i], start[i + 1]):
             b = first[e]

@@ -37,9 +37,7 @@ def set_field(order, place, steps, number, stride, start, neighbor, theta, field
     key, gamma = keys[0], keys[1]
     for t in range(steps):
         i = order[place]
-        place += 1
-        if place == order.size:
-            place = 0
+        place = place + 1 if place + 1 < order.size else 0
         for c in range(runs):
             least[c] = field[i]
             most[c] = field[i]
@@ -73,9 +71,7 @@ def set_labels(order, place, steps, number, stride, start, neighbor, delay, unar
     best, count = np.empty(runs), np.empty(runs, dtype=np.int64)
     for t in range(steps):
         i = order[place]
-        place += 1
-        if place == order.size:
-            place = 0
+        place = place + 1 if place + 1 < order.size else 0
         counter = np.uint64(number + stride * t) * np.uint64(k)
         for c in range(runs):
             best[c] = np.inf
@@ -139,9 +135,7 @@ def set_race(order, place, steps, number, stride, K, states, first, f_start, m_s
     digit = np.empty(deepest, dtype=np.int64)
     for t in range(steps):
         i = order[place]
-        place += 1
-        if place == order.size:
-            place = 0
+        place = place + 1 if place + 1 < order.size else 0
         k = states[i]
         lo[:k] = 0.0
         hi[:k] = 0.0

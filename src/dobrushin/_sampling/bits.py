@@ -290,14 +290,6 @@ def _triples(
 # -- tables of conditional probabilities, which other kernels use too ---------------------------
 
 
-class Conditionals(NamedTuple):
-    """Conditional probabilities of the binary variables of a region."""
-
-    neighbor: NDArray[np.int64]  # (variables, 4 or 6), filled up with a dummy
-    probability: NDArray[np.float64]  # of state 1, for each configuration of the neighbours
-    error: NDArray[np.float64]  # bound on the error of a variable's probabilities
-
-
 def fits_table(form: Form, region: Region) -> bool:
     """Return whether all variables are binary, with at most MAX_NEIGHBORS neighbours."""
     if region.degree > MAX_NEIGHBORS:
@@ -338,11 +330,15 @@ _CONDITIONALS: dict[type[Form], Callable[[Any, Region, int], tuple[NDArray[np.fl
 }
 
 
-def tabulate(form: Form, region: Region) -> Conditionals:
-    """Tabulate the conditional probabilities of a region, where `fits_table` holds."""
+def tabulate(form: Form, region: Region) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Tabulate the conditional probabilities of a region for which `fits_table` holds.
+
+    Return the neighbours of each variable, filled up with a dummy to 4 or 6, the probability of state 1 for each of
+    their configurations, and a bound on the error of a variable's probabilities.
+    """
     width = 4 if region.degree <= 4 else 6
     neighbor = np.full((region.size, width), region.size, dtype=np.int64)
     neighbor[region.row, region.slot] = region.neighbor
     form, conditionals = widen(form, _CONDITIONALS)
     probability, error = conditionals(form, region, width)
-    return Conditionals(frozen(neighbor), frozen(probability), frozen(np.minimum(error, 1.0)))
+    return frozen(neighbor), frozen(probability), frozen(np.minimum(error, 1.0))

@@ -99,8 +99,7 @@ class Batches:
         return -(-len(self.numbers) // self.size)
 
     def __getitem__(self, k: int) -> range:
-        lo = self.numbers.start + k * self.size
-        return range(lo, min(lo + self.size, self.numbers.stop))
+        return self.numbers[k * self.size : (k + 1) * self.size]
 
     def __iter__(self) -> Iterator[range]:
         return (self[k] for k in range(len(self)))

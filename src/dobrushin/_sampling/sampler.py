@@ -249,6 +249,9 @@ def make_job(
     """Return the job of a run of some chains."""
     region = runner.region
     form, rows = model._form_of(region), record._rows(model, region)
+    largest = 2 if model._spins else 0
+    if runner.counts_states and not model._spins:
+        largest = int(model.cardinalities[region.positions[rows]].max())
     is_uniform = runner.fixed_start is not None or check.is_text(start, "uniform")
     return Job(
         runner,
@@ -256,20 +259,12 @@ def make_job(
         master=master_key(sequence),
         rows=rows,
         stops=record._stops(len(scan)),
-        largest=_largest(model, region, rows) if runner.counts_states else 0,
+        largest=largest,
         states=record.states,
         counts=record.counts,
         start=None if is_uniform else read_start(model, form, region, start, chains),
         guard=make_guard(model, form, region, is_uniform) if form.has_zeros else None,
     )
-
-
-def _largest(model: Model, region: Region, rows: NDArray[np.int64]) -> int:
-    """Return the largest number of states of the variables `rows` of a region."""
-    if model._spins:
-        return 2
-    sizes = model.cardinalities
-    return int((sizes if len(rows) == len(sizes) else sizes[region.positions[rows]]).max())
 
 
 def on_backend(runner: Runner, scan: Scan, chains: int, backend: str) -> Runner:

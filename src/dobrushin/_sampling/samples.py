@@ -170,9 +170,8 @@ class Samples:
 
     def _called(self, k: int) -> NDArray[Any]:
         """Return the states of column `k`, chain by chain, by name where states have names."""
-        states = self._draws()[..., k].ravel()
         names = None if self.state_names is None else self.state_names.at(k)
-        return call_states(states, names, self._spins)
+        return call_states(self._draws()[..., k].ravel(), names, self._spins)
 
     @public()
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -180,7 +179,7 @@ class Samples:
         labels = self.variables
         sequence = seed_sequence(self.seed)
         about = {
-            "labels": None if check.are_positions(labels) else [_written(label) for label in labels],
+            "labels": None if check.are_positions(labels) else list(labels),
             "range": len(labels),
             "chains": self.chains,
             "seed": [sequence.entropy, list(sequence.spawn_key)],
@@ -188,9 +187,10 @@ class Samples:
             "kernel": self.kernel,
             "spins": self._spins,
             "start": self._start,
-            "state_names": None if self.state_names is None else [_written(part) for part in self.state_names],
+            "state_names": self.state_names,
         }
-        arrays: dict[str, Any] = {"format": np.array(FORMAT), "about": np.array(json.dumps(about))}
+        text = json.dumps(about, default=_refuse_label)
+        arrays: dict[str, Any] = {"format": np.array(FORMAT), "about": np.array(text)}
         kept = {"states": self.states, "counts": self.counts, "point": self._point}
         arrays |= {name: value for name, value in kept.items() if value is not None}
         arrays["update_error"] = self.update_error
@@ -281,11 +281,7 @@ def arviz_data(groups: dict[str, dict[str, Any]], coords: dict[str, Any], dims: 
         return arviz.from_dict(groups, coords=coords, dims=dims)
 
 
-def _written(label: Any) -> Any:
-    if isinstance(label, tuple):
-        return [_written(part) for part in label]
-    if label is None or isinstance(label, int | float | str):
-        return label
+def _refuse_label(label: Any) -> Any:
     raise ArgumentError("variables", "numbers, strings or tuples of them, to be written", label)
 
 

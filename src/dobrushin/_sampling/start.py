@@ -113,12 +113,8 @@ def make_guard(model: Model, form: Form, region: Region, is_uniform: bool) -> Gu
     hard, used = (np.searchsorted(tables.table_start, k, side="right") for k in (entries, factors.base))
     if not np.isin(used, hard).any():
         return None
-    refuge = None
-    if is_uniform:
-        with contextlib.suppress(BudgetError):  # if the search gives up, the guard refuses forbidden starts
-            if (state := allowed_state(form)) is None:
-                raise ArgumentError("model", "one that allows some joint state", model)
-            refuge = frozen(state[region.place])
+    state = check_feasible(model, form) if is_uniform else None
+    refuge = None if state is None else frozen(state[region.place])
     return Guard(factors, region.positions, model.labels, refuge, is_uniform and refuge is None)
 
 
@@ -164,12 +160,14 @@ def allowed_state(form: Form) -> NDArray[np.int64] | None:
     return _AllowedState(tables).run()
 
 
-def check_feasible(model: Model, form: Form) -> None:
-    """Raise an error for a model that allows no joint state, unless the search for one gives up."""
+def check_feasible(model: Model, form: Form) -> NDArray[np.int64] | None:
+    """Return an allowed state of a model that forbids states, None if the search gives up; raise if there is none."""
     if form.has_zeros:
         with contextlib.suppress(BudgetError):
-            if allowed_state(form) is None:
-                raise ArgumentError("model", "one that allows some joint state", model)
+            if (state := allowed_state(form)) is not None:
+                return state
+            raise ArgumentError("model", "one that allows some joint state", model)
+    return None
 
 
 class _AllowedState:
