@@ -43,7 +43,10 @@ def test_values_of_options_are_those_that_there_are():
     assert completion.complete_experiment("") == ["all", *EXPERIMENTS]
     model, data = db.Ising({(0, 1): 0.1}), [[1, 1], [-1, 1], [1, -1]]
     for method in completion.GRADIENTS:
-        db.fit(model, data, method=method, iterations=1, seed=1)
+        if method == "em":
+            db.fit([(0, 1)], [[0, 1]], family="bayesian", method=method, iterations=1)
+        else:
+            db.fit(model, data, method=method, iterations=1, seed=1)
     for scan in completion.GRADIENT_SCANS:
         db.fit(model, data, method=db.GibbsGradient(scan=scan, chains=10), iterations=1, seed=1)
 

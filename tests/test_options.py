@@ -26,7 +26,7 @@ from dobrushin.io.formats import FORMATS
         (options.EstimateMethod, {"auto", *METHODS}),
         (options.KernelName, {*KERNELS, FieldKernel.name}),
         (options.FormatName, FORMATS),
-        (options.FitFamily, FAMILIES),
+        (options.FitFamily, {"bayesian", *FAMILIES}),
     ],
 )
 def test_words_are_those_of_the_registries(words, known):

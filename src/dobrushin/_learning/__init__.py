@@ -1,7 +1,9 @@
 """Maximum likelihood with Gibbs gradients whose bias is bounded at every step."""
 
 from dobrushin._learning.ascent import Fit, History
+from dobrushin._learning.data import Imputed
+from dobrushin._learning.em import EM
 from dobrushin._learning.fitting import fit
 from dobrushin._learning.gibbs import GibbsGradient
 
-__all__ = ["Fit", "GibbsGradient", "History", "fit"]
+__all__ = ["EM", "Fit", "GibbsGradient", "History", "Imputed", "fit"]

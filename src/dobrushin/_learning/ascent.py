@@ -1,10 +1,9 @@
-"""Projected gradient ascent on the mean log-likelihood: its result, what all methods share, and exact gradients."""
+"""Projected ascent on the mean log-likelihood: its result, what all methods share, and exact gradients."""
 
 from __future__ import annotations
 
 import math
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -13,19 +12,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._exact.engine import plan_sums
+from dobrushin._learning.data import Imputed, Observed
+from dobrushin._learning.features import Vocabulary, read_features
 from dobrushin._learning.structure import Structure
+from dobrushin._learning.sums import Counts, ExactSums
 from dobrushin._models import Model
-from dobrushin._models.factors import FactorTables
+from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.call import NO_DEADLINE, Deadline
+from dobrushin._shared.call import NO_DEADLINE, Deadline, public
 from dobrushin._shared.environment import require
 from dobrushin._shared.executors import TimeUp
-from dobrushin._shared.memory import memory_limit
 from dobrushin._shared.state_file import StateFile
 from dobrushin._shared.text import card, counted, rounded_up
-from dobrushin.errors import BudgetError, Interrupted
+from dobrushin.errors import ArgumentError, BudgetError, Interrupted
+from dobrushin.typing import ModelLike
 
 if TYPE_CHECKING:
     import pandas
@@ -35,6 +36,8 @@ Vector = NDArray[np.float64]
 HALVINGS = 20
 # Probability of mistaking noise of the gradient for a signal, when convergence is judged by it.
 _ERROR = 0.01
+# Moves from which L-BFGS takes the curvature.
+_MEMORY = 10
 # Iterations that are printed at the beginning and at the end.
 _ROWS_SHOWN = 3
 _COLUMNS = ("iteration", "step", "gradient", "bias bound", "scan", "updates", "seconds")
@@ -60,6 +63,8 @@ class History:
         Time since the beginning, without breaks.
     is_new_scan : array of bool
         Whether a scan was chosen for the iteration; where not, an earlier one was certified again.
+    log_likelihood : array
+        Mean log-likelihood of the observations before the step, without penalties; NaN with gradients from chains.
     """
 
     step_size: NDArray[np.float64]
@@ -69,6 +74,7 @@ class History:
     updates: NDArray[np.int64]
     seconds: NDArray[np.float64]
     is_new_scan: NDArray[np.bool_]
+    log_likelihood: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.step_size)
@@ -107,6 +113,8 @@ class Fit:
         Whether each iteration continued the chains of the previous one.
     seed : int, SeedSequence or None
         Seed that repeats the fit.
+    imputed : Imputed or None
+        What the missing values are likely to be, under the fitted model; None if nothing was missing.
     """
 
     model: Model
@@ -118,6 +126,8 @@ class Fit:
     method: str
     persistent: bool
     seed: Any
+    imputed: Imputed | None = None
+    _vocabulary: Vocabulary | None = None
 
     @property
     def is_certified(self) -> bool:
@@ -128,7 +138,8 @@ class Fit:
     def headline(self) -> str:
         """The model and the bound on its gradients, in one line."""
         count = len(self.history)
-        about = {"exact": "exact gradients", "dogs": "DoGS scans"}.get(self.method, f"{self.method} scans")
+        known = {"exact": "exact gradients", "dogs": "DoGS scans", "em": "expectation maximisation"}
+        about = known.get(self.method, f"{self.method} scans")
         if self.is_certified:
             words = f"every gradient biased by at most {rounded_up(self.bias_bound)}"
         elif count:
@@ -143,6 +154,28 @@ class Fit:
         end = "converged" if self.converged else "not converged"
         seed = "" if self.seed is None else f", seed {self.seed}"
         return f"{end} after {counted(len(self.history), 'iteration')}{seed}"
+
+    @public()
+    def model_of(self, graph: ModelLike, features: Any) -> Model:
+        """Return the model of another graph with the shared weights of this fit.
+
+        Parameters
+        ----------
+        graph : model
+            Its variables and states; its log-potentials are added.
+        features : list
+            Pairs (scope, attributes), as for `fit`. Attributes that the fit does not know are left out.
+
+        Returns
+        -------
+        FactorGraph
+        """
+        if self._vocabulary is None:
+            raise ArgumentError(
+                "features", "left out: the fit has no shared weights", features, function="Fit.model_of"
+            )
+        structure = read_features([as_model(graph, "graph")], features, True, self._vocabulary)
+        return structure.model(self.parameters)
 
     def _rows(self) -> list[tuple[str, ...]]:
         """Return rows for the first and the last iterations, with a row of dots for those between."""
@@ -189,27 +222,28 @@ class AscentOptions:
 
 
 class Expectation(NamedTuple):
-    """Means of all statistics under the model."""
+    """Means of the statistics under the model."""
 
     means: Vector
-    bias: float  # bound on the bias of each of them; inf: unknown, or no better than the range
-    steps: int  # Gibbs updates of each chain
-    is_new: bool  # whether the scan was chosen for this iteration
+    bias: float  # largest bound on the bias of one of them; inf: unknown, or no better than the range
+    steps: int = 0  # Gibbs updates of each chain
+    is_new: bool = False  # whether the scan was chosen for this iteration
 
 
 class _Row(NamedTuple):
     """An iteration, as `History` has it."""
 
-    step_size: float
-    gradient_norm: float
-    bias_bound: float
-    scan_length: int
-    updates: int
-    seconds: float
-    is_new_scan: bool
+    step_size: float = 0.0
+    gradient_norm: float = 0.0
+    bias_bound: float = 0.0
+    scan_length: int = 0
+    updates: int = 0
+    seconds: float = 0.0
+    is_new_scan: bool = False
+    log_likelihood: float = math.nan
 
 
-class Ascent(ABC):
+class Ascent:
     """A fit under way: theta goes to project( theta + size (mean of data - mean of model - ridge theta) )."""
 
     method = "exact"
@@ -217,24 +251,43 @@ class Ascent(ABC):
     persistent = False
     seed: Any = None
 
-    def __init__(
-        self, structure: Structure, observed: NDArray[np.int64], options: AscentOptions, theta: Vector
-    ) -> None:
-        self.structure, self.options = structure, options
-        self._data = structure.means(structure.data_digits(observed))[structure.free]
+    def __init__(self, structure: Structure, observed: Observed, options: AscentOptions, theta: Vector) -> None:
+        self.structure, self.observed, self.options = structure, observed, options
         self.theta = theta
         self.rows: list[_Row] = []
         self._began = time.perf_counter()
-        # The variance of sum_k v_k t_k is at most |v|^2 times this: a step of 1 / curvature never overshoots.
-        self.curvature = len(theta) * structure.difference**2 / 4.0 + options.ridge
+        self._log_likelihood = math.nan  # at theta, where it is known
+        # Statistics of values that are not missing, and sums over those that are.
+        self._known = structure.means(observed.counts, observed.n_rows)
+        self._missing = None if observed.complete else ExactSums(structure, observed.gaps, observed.gap_rows)
 
-    @abstractmethod
+    @property
+    def curvature(self) -> float:
+        """Bound the curvature of the objective: a step of 1 / curvature never overshoots."""
+        return float(np.sum(self.structure.ranges**2)) / 4.0 + self.options.ridge
+
     def expectation(self, full: Vector, iteration: int) -> Expectation:
-        """Return the means of all statistics under the model with these parameters."""
+        """Return the means of the free statistics under the model with these parameters."""
+        raise NotImplementedError
 
-    @abstractmethod
     def choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
         """Return the next parameters and the step size that leads there, where the caller sets none."""
+        raise NotImplementedError
+
+    def data_means(self, entries: Vector) -> tuple[Vector, float]:
+        """Return the means of the free statistics over the data, expected where values are missing, and their error."""
+        if self._missing is None:
+            return self._known, 0.0
+        sums = self._missing.run(entries)
+        rows = self.observed.n_rows
+        return self._known + self.structure.means(sums.entries, rows), self.error_of(sums, rows)
+
+    def error_of(self, sums: Counts, rows: float) -> float:
+        """Bound the error of means of statistics that exact sums over some rows gave."""
+        size = self.structure.means(sums.entries, rows, is_size=True).max(initial=0.0)
+        terms = max(np.diff(self.structure.table_start).max(), self.structure.most_terms)
+        share = 2.0 * sums.relative + terms * (2.0 * sums.absolute + 2.0**-50)
+        return float(size * share) if share < 1.0 else math.inf
 
     def run(
         self,
@@ -277,12 +330,12 @@ class Ascent(ABC):
 
     def iterate(self) -> None:
         """Take one step; an error in the middle leaves no half of it behind."""
-        structure, options = self.structure, self.options
-        means, bias, steps, is_new = self.expectation(structure.fill(self.theta), len(self.rows))
-        gradient = self._data - means[structure.free] - options.ridge * self.theta
+        options = self.options
+        gradient, found = self.gradient()
         outward = ((self.theta >= options.high) & (gradient > 0)) | ((self.theta <= options.low) & (gradient < 0))
         inward = np.where(outward, 0.0, gradient)
         norm = float(np.abs(inward).max())
+        value = self._log_likelihood
         theta, size = self.theta, 0.0
         if options.gradient_tol is None or norm > options.gradient_tol:
             given = options.step_size(len(self.rows))
@@ -290,10 +343,21 @@ class Ascent(ABC):
                 theta, size = self.choose_step(gradient, inward)
             else:
                 theta, size = self.move(gradient, given or 1.0 / self.curvature), given or 0.0
-        before = self.rows[-1] if self.rows else _Row(0.0, 0.0, 0.0, 0, 0, 0.0, False)
+        self.finish(theta, size, norm, found, value)
+
+    def gradient(self) -> tuple[Vector, Expectation]:
+        """Return the gradient at theta and the expectation that it is made of."""
+        full = self.structure.fill(self.theta)
+        found = self.expectation(full, len(self.rows))
+        data, error = (self._known, 0.0) if self._missing is None else self.data_means(self.structure.entries(full))
+        return data - found.means - self.options.ridge * self.theta, found._replace(bias=found.bias + error)
+
+    def finish(self, theta: Vector, size: float, norm: float, found: Expectation, value: float) -> None:
+        """Write down an iteration that led to `theta`."""
+        before = self.rows[-1] if self.rows else _Row()
         now = time.perf_counter()
-        updates, seconds = before.updates + steps * self.chains, before.seconds + now - self._began
-        row = _Row(size, norm, bias, steps, updates, seconds, is_new)
+        updates, seconds = before.updates + found.steps * self.chains, before.seconds + now - self._began
+        row = _Row(size, norm, found.bias, found.steps, updates, seconds, found.is_new, value)
         self._began = now
         self.rows, self.theta = [*self.rows, row], theta
 
@@ -304,7 +368,7 @@ class Ascent(ABC):
     def noise(self, bias: float) -> float:
         """Bound a gradient whose expectation is 0, by its bias and Hoeffding's inequality for all coordinates."""
         chance = np.log(2.0 * len(self.theta) / _ERROR) / (2.0 * self.chains)
-        return float(self.structure.difference * np.sqrt(chance)) + (bias if bias < np.inf else 0.0)
+        return float(self.structure.ranges.max() * np.sqrt(chance)) + (bias if bias < np.inf else 0.0)
 
     # -- results ---------------------------------------------------------------------------------------------------
 
@@ -316,16 +380,15 @@ class Ascent(ABC):
         if self.rows:
             last, goal = self.rows[-1], self.options.gradient_tol
             converged = last.gradient_norm <= (self.noise(last.bias_bound) if goal is None else goal)
-        names = structure.names()
+        full = structure.fill(self.theta)
         return Fit(
-            structure.model(structure.fill(self.theta))._name_states(structure.state_names), frozen(self.theta.copy()),
-            [names[k] for k in structure.free.tolist()], history, bias, converged,
-            self.method, self.persistent, self.seed,
+            structure.model(full), frozen(self.theta.copy()), structure.names(), history, bias, converged,
+            self.method, self.persistent, self.seed, self.observed.impute(structure, full), structure.vocabulary,
         )  # fmt: skip
 
     def _history(self) -> History:
-        columns = list(zip(*self.rows, strict=True)) if self.rows else [()] * 7
-        types = (np.float64, np.float64, np.float64, np.int64, np.int64, np.float64, np.bool_)
+        columns = list(zip(*self.rows, strict=True)) if self.rows else [()] * len(_Row._fields)
+        types = (np.float64, np.float64, np.float64, np.int64, np.int64, np.float64, np.bool_, np.float64)
         return History(*(frozen(np.array(c, dtype=t)) for c, t in zip(columns, types, strict=True)))
 
     def to_arrays(self) -> dict[str, Any]:
@@ -341,56 +404,85 @@ class Ascent(ABC):
 
 
 class ExactAscent(Ascent):
-    """Ascent by gradients from a clique tree, one plan for all parameters, and steps by trial."""
+    """Ascent by exact sums: directions of L-BFGS among the coordinates inside the box, and steps by trial."""
 
-    def __init__(
-        self, structure: Structure, observed: NDArray[np.int64], options: AscentOptions, theta: Vector
-    ) -> None:
+    def __init__(self, structure: Structure, observed: Observed, options: AscentOptions, theta: Vector) -> None:
         super().__init__(structure, observed, options, theta)
-        self._limit = memory_limit(None)
-        tables = self._tables(structure.start)
-        asked = [*(tuple(edge) for edge in structure.edges.tolist()), *((v,) for v in range(structure.n))]
-        try:
-            self._plan = plan_sums(tables, asked, self._limit)
-        except BudgetError as refusal:
-            remedy = "Use method='gibbs'."
-            raise BudgetError("The exact gradient", refusal.required, refusal.limit, refusal.unit, remedy) from None
-        self._alone = self._plan.asking(tables, [])
-        self._value = -np.inf  # of the objective at theta
+        self._sums = ExactSums(structure)
+        self._at: tuple[Vector, Vector, Expectation, float] | None = None  # theta, gradient and value there
+        self._moves: list[tuple[Vector, Vector]] = []  # changes of theta and, with the sign turned, of the gradient
 
     def expectation(self, full: Vector, iteration: int) -> Expectation:
-        structure = self.structure
-        sums = self._plan.run(self._tables(full), limit=self._limit)
-        self._value = self._objective(full[structure.free], sums.log_partition)
-        parts = [part.ravel() for part in sums.marginals]
-        pairs = np.concatenate([*parts[: len(structure.edges)], np.empty(0)])
-        singles = np.concatenate(parts[len(structure.edges) :])
-        # Relative errors of probabilities, and the rounding of the sums below, of statistics of size 1.
-        entries = max(part.size for part in parts)
-        error = 2.0 * sums.relative + entries * (2.0 * sums.absolute + 2.0**-50)
-        bias = error if error < structure.difference else np.inf
-        return Expectation(structure.expectations(pairs, singles), bias, 0, False)
+        return self.evaluate(full[self.structure.free])[1]
 
-    def log_partition(self, full: Vector) -> float:
-        """Return the log-partition function."""
-        return self._alone.run(self._tables(full), limit=self._limit).log_partition
+    def gradient(self) -> tuple[Vector, Expectation]:
+        if self._at is None or self._at[0] is not self.theta:
+            self._at = (self.theta, *self.evaluate(self.theta))
+        _, gradient, found, self._log_likelihood = self._at
+        return gradient, found
+
+    def evaluate(self, theta: Vector) -> tuple[Vector, Expectation, float]:
+        """Return the gradient, the expectation, and the mean log-likelihood."""
+        structure, rows = self.structure, self.observed.n_rows
+        entries = structure.entries(structure.fill(theta))
+        sums = self._sums.run(entries)
+        means = structure.means(sums.entries, 1.0)
+        seen, total = self.observed.counts, 0.0
+        data, error = self._known, 0.0
+        if self._missing is not None:
+            clamped = self._missing.run(entries)
+            data = data + structure.means(clamped.entries, rows)
+            total, error = clamped.log_partition, self.error_of(clamped, rows)
+        total += float(seen @ np.where(seen > 0.0, entries, 0.0))
+        value = (total / rows - sums.log_partition) / structure.n_graphs
+        error += self.error_of(sums, 1.0)
+        return data - means - self.options.ridge * theta, Expectation(means, error), value
 
     def choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
-        """Try steps, the first twice as long as the last one, until the objective rises as it should."""
-        size = 2.0 * self.rows[-1].step_size if self.rows and self.rows[-1].step_size else 1.0
-        slack = 1e-13 * (1.0 + abs(self._value))
+        """Try the direction of L-BFGS with steps 1, 1/2, ... until the objective rises as it should."""
+        direction = np.where(inward != 0.0, self._direction(inward), 0.0)
+        if not direction @ inward > 0.0:
+            self._moves, direction = [], inward
+        size = 1.0 if self._moves else 1.0 / max(1.0, float(np.linalg.norm(inward)))
+        assert self._at is not None
+        start, least = self._objective(self.theta, self._at[3]), 1e-13 * (1.0 + abs(self._at[3]))
         for _ in range(HALVINGS + 10):
-            theta = self.move(gradient, size)
+            theta = self.move(direction, size)
+            trial = (theta, *self.evaluate(theta))
             move = theta - self.theta
-            value = self._objective(theta, self.log_partition(self.structure.fill(theta)))
-            if value >= self._value + float(gradient @ move) - float(move @ move) / (2.0 * size) - slack:
+            if self._objective(theta, trial[3]) >= start + 1e-4 * float(gradient @ move) - least:
                 break
             size /= 2.0
+        else:
+            self._moves = []
+            return self.theta, 0.0
+        change = gradient - trial[1]
+        if move @ change > 1e-12 * float(move @ move):
+            self._moves = [*self._moves[1 - _MEMORY :], (move, change)]
+        self._at = trial
         return theta, size
 
-    def _tables(self, full: Vector) -> FactorTables:
-        return self.structure.pairwise(full)._form.tables()
+    def _direction(self, gradient: Vector) -> Vector:
+        """Multiply by the inverse curvature that the last moves tell (Nocedal and Wright 2006, algorithm 7.4)."""
+        result, shares = gradient.copy(), []
+        for move, change in reversed(self._moves):
+            shares.append(float(move @ result) / float(move @ change))
+            result -= shares[-1] * change
+        if self._moves:
+            move, change = self._moves[-1]
+            result *= float(move @ change) / float(change @ change)
+        for (move, change), share in zip(self._moves, reversed(shares), strict=True):
+            result += (share - float(change @ result) / float(move @ change)) * move
+        return result
 
-    def _objective(self, theta: Vector, log_partition: float) -> float:
-        """Return the mean log-likelihood less the penalty, up to a constant."""
-        return float(theta @ self._data) - log_partition - 0.5 * self.options.ridge * float(theta @ theta)
+    def _objective(self, theta: Vector, log_likelihood: float) -> float:
+        """Return the mean log-likelihood less the penalty."""
+        return log_likelihood - 0.5 * self.options.ridge * float(theta @ theta)
+
+    def to_arrays(self) -> dict[str, Any]:
+        moves = np.array(self._moves).reshape(-1, 2, len(self.theta))
+        return super().to_arrays() | {"moves": moves}
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        super().restore(arrays)
+        self._moves = [(move, change) for move, change in arrays["moves"]]

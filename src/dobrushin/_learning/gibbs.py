@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from dobrushin._influence import Influence, influence
 from dobrushin._learning.ascent import HALVINGS, Ascent, AscentOptions, Expectation, Vector
+from dobrushin._learning.data import Observed
 from dobrushin._learning.structure import Structure
 from dobrushin._models import Model
 from dobrushin._optimize import shortest_scan
 from dobrushin._sampling import sample
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import Array
 from dobrushin._shared.call import NO_DEADLINE, current_deadline, public
 from dobrushin._shared.executors import TimeUp
 from dobrushin._shared.running import kept_seed
@@ -96,7 +98,7 @@ class GibbsAscent(Ascent):
     def __init__(
         self,
         structure: Structure,
-        observed: NDArray[np.int64],
+        observed: Observed,
         options: AscentOptions,
         theta: Vector,
         gibbs: GibbsGradient,
@@ -104,10 +106,10 @@ class GibbsAscent(Ascent):
     ) -> None:
         super().__init__(structure, observed, options, theta)
         self.method, self.chains, self.persistent = gibbs.scan, int(gibbs.chains), bool(gibbs.persistent)
-        self.seed, self._sequence, self._observed = kept_seed(sequence), sequence, observed
+        self.seed, self._sequence = kept_seed(sequence), sequence
         self._tolerance, steps = float(gibbs.tolerance), gibbs.gibbs_steps
-        if self._tolerance >= structure.difference:
-            requirement = f"below {in_full(structure.difference)}, the range of the statistics"
+        if self._tolerance >= structure.ranges.max():
+            requirement = f"below {in_full(float(structure.ranges.max()))}, the range of the statistics"
             raise ArgumentError("tolerance", requirement, gibbs.tolerance, function="GibbsGradient")
         if gibbs.scan == "systematic" and steps is not None and steps < structure.n:
             requirement = f"at least {structure.n}, a sweep over all variables"
@@ -118,7 +120,7 @@ class GibbsAscent(Ascent):
             make = Scan.systematic if gibbs.scan == "systematic" else Scan.uniform
             self.scan = make(structure.n, steps or _USUAL_SWEEPS * structure.n)
         self._objective = Objective(structure.used, np.ones(len(structure.used)), True)
-        weights = structure.weights()
+        weights = structure.target_weights()
         self._weights = {structure.labels[i]: float(weights[i]) for i in structure.used.tolist()}
         self._is_new = False
         self._states: NDArray[Any] | None = None  # (chains, variables), of persistent chains
@@ -172,7 +174,7 @@ class GibbsAscent(Ascent):
     def bound(self, source: Influence, scan: Scan, error: Any = 0.0) -> float:
         """Bound the bias by a fresh forward pass at these parameters, from b_0 = 1: valid for any start."""
         certificate = evaluate(source, scan, self._objective, 1.0, error)
-        return self.structure.largest_bias(certificate.per_variable)
+        return float(self.structure.bias(certificate.per_variable).max())
 
     # -- the chains ------------------------------------------------------------------------------------------------
 
@@ -186,7 +188,7 @@ class GibbsAscent(Ascent):
         seed = np.random.SeedSequence(self._sequence.entropy, spawn_key=key)
         initial: Any = "uniform" if self._states is None else self._states
         if self._states is None and model._form.has_zeros:  # observations are allowed states
-            initial = self._observed[np.arange(self.chains) % len(self._observed)]
+            initial = self._allowed_states(model)
         seconds = None if (limit := current_deadline()) is NO_DEADLINE else max(limit.left, 1e-9)
         run = sample(model, self.scan, chains=self.chains, seed=seed, initial=initial, time_limit=seconds)
         states = run.states
@@ -199,14 +201,23 @@ class GibbsAscent(Ascent):
             states[:, [model.index(label) for label in run.variables]] = run.states
         if self.persistent:
             self._states = states
-        self._drawn = self.structure.data_digits(states)
+        self._drawn = self.structure.digits(states)
         bias = np.inf
         if not self.scan.is_random or len(self.scan) * float(source.matrix.nnz + source.n_variables) <= _MAX_PRODUCTS:
             bias = self.bound(source, self.scan, run.update_error)
         if self.method == "dogs" and bias > self._tolerance:  # by the errors of the updates as they were drawn
             raise UncertifiedStep(self._tolerance, "at the parameters reached", result=self.result())
-        bias = bias if bias < self.structure.difference else np.inf
-        return Expectation(self.structure.means(self._drawn), bias, len(self.scan), self._is_new)
+        bias = bias if bias < self.structure.ranges.max() else np.inf
+        means = self.structure.means(self.structure.count(self._drawn), self.chains)
+        return Expectation(means, bias, len(self.scan), self._is_new)
+
+    def _allowed_states(self, model: Model) -> Array:
+        """Return observations without gaps to start the chains from, which are states that the model allows."""
+        complete = np.flatnonzero((self.observed.x >= 0).all(axis=0))
+        if not len(complete):
+            raise ArgumentError("data", "at least one row without gaps, of a model with forbidden states", got="none")
+        states = self.observed.x[:, complete[np.arange(self.chains) % len(complete)]].T.astype(np.int64)
+        return 2 * states - 1 if self.structure.is_spins else states
 
     def variance(self, direction: Vector) -> float:
         """Return the variance of sum_k direction_k t_k over the chains of the last iteration."""
@@ -214,9 +225,8 @@ class GibbsAscent(Ascent):
         return float(self.structure.along(direction, self._drawn).var())
 
     def choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
-        iteration, direction = len(self.rows), np.zeros(len(self.structure.start))
-        direction[self.structure.free] = inward
-        curvature = self.variance(direction) / float(inward @ inward) + self.options.ridge
+        iteration = len(self.rows)
+        curvature = self.variance(inward) / float(inward @ inward) + self.options.ridge
         # Along this direction the log-likelihood is about a parabola: go to its top.
         size = 1.0 / (curvature if curvature > 1e-3 else self.curvature)
         # Once the gradient is within its noise, steps of that length would only wander about.

@@ -1,290 +1,361 @@
-"""Families as `fit` needs them: parameters, the statistics that belong to them, and the model with given parameters.
+"""Log-linear models as `fit` needs them: tables that are linear in the parameters, and the model with given parameters.
 
-Parameters of edges come first, in the order of the edges, then those of variables. Only finite ones that are asked for
-are free; the others (forbidden states, parameters that are not learned) stay as they are.
+The tables lie one after the other in an array `base + design @ parameters`, with a row of `design` for each entry.
+Factors may share a table. Only finite parameters that are asked for are free; the others stay as they are.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin._models import Ising, Model, PairwiseMRF, Potts
+from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts
 from dobrushin._models.couplings import symmetric
+from dobrushin._models.factors import FactorTables
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._models.state_names import StateNames
-from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin._shared.arrays import Array, Floats, Ints, frozen, prefix_sums, row_entries
 
 # Entries of the temporary arrays of a statistic.
 _ENTRIES_AT_ONCE = 4_000_000
 
 
-class Structure(ABC):
-    """A family of models on fixed variables and edges: pi(x) ∝ exp( sum_k parameters_k t_k(x) ).
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """A log-linear family on fixed factors.
 
-    Arrays of states have shape (variables, observations) here. `difference` is the largest change of a statistic with
-    one of its variables, which is its range, too.
+    Attributes
+    ----------
+    family : type
+        Family of the models that `model` returns.
+    labels, state_names : labels and names of states of the variables
+    sizes : array of int
+        Number of states of each variable.
+    scopes : list of arrays (factors, arity)
+        Positions of the variables of the factors, those of one arity together.
+    table_of : array of int
+        Table of each factor, in the order of `scopes`.
+    table_start : array of int
+        First entry of each table, and the number of entries.
+    base : array
+        The part of each entry that is not learned.
+    design : sparse array (entries, parameters)
+    start : array
+        Parameters to start from, of which those at `free` are learned.
+    free : array of int
+    name_parameters : function
+        Returns the names of all parameters.
+    make : function, optional
+        Returns the model with all these parameters. None: a factor graph of the tables.
+    n_graphs : int
+        Number of graphs that are observed together in one row of the data.
+    vocabulary : Vocabulary or None
+        The attributes of shared weights.
+    rows : array of int, optional
+        For tables of conditional probabilities: the row of each entry, whose probabilities sum to 1.
     """
 
     family: type[Model]
-    difference: float = 1.0
-    spins: bool = False  # whether states are -1/+1
-    agreement: np.ufunc = np.equal  # of the states of the ends of an edge: its statistic
+    labels: Sequence[Hashable]
+    sizes: Ints
+    scopes: list[Ints]
+    table_of: Ints
+    table_start: Ints
+    base: Floats
+    design: sparse.csr_array
+    start: Floats
+    free: Ints
+    name_parameters: Callable[[], list[tuple[Hashable, ...]]]
+    make: Callable[[Floats], Model] | None = None
     state_names: StateNames | None = None
+    n_graphs: int = 1
+    vocabulary: Any = None
+    rows: Ints | None = None
 
-    def __init__(
-        self,
-        sizes: NDArray[np.int64],
-        edges: NDArray[np.int64],
-        labels: Sequence[Hashable],
-        start: NDArray[np.float64] | None,
-        learn: str,
-    ) -> None:
-        self.sizes, self.edges, self.labels = frozen(sizes), frozen(edges), labels
-        self.n = len(sizes)
-        per_edge, per_variable = self._counts()
-        # Number of the first parameter of each edge, and of the first one of the variables.
-        self.offsets = prefix_sums(per_edge).astype(np.int64)
-        self.split = int(self.offsets[-1])
-        first = np.concatenate([np.repeat(edges[:, 0], per_edge), np.repeat(np.arange(self.n), per_variable)])
-        second = np.concatenate([np.repeat(edges[:, 1], per_edge), np.full(int(per_variable.sum()), -1)])
-        start = np.zeros(len(first)) if start is None else start
-        self.start = frozen(start)
-        is_pair = second >= 0
-        asked = is_pair if learn == "edges" else ~is_pair if learn == "unaries" else np.ones(len(start), dtype=np.bool_)
-        self.free = frozen(np.flatnonzero(asked & np.isfinite(start)))
-        # Variables of the free statistics; the second one is -1 for statistics of one variable.
-        self._first, self._second = frozen(first[self.free]), frozen(second[self.free])
-        both = np.concatenate([self._first, self._second])
-        self.used = frozen(np.unique(both[both >= 0]))
+    @property
+    def n(self) -> int:
+        """Number of variables."""
+        return len(self.sizes)
 
-    def fill(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    @property
+    def is_spins(self) -> bool:
+        """Return whether states are written -1 and +1."""
+        return self.family is Ising
+
+    @property
+    def type_of_states(self) -> type:
+        """Return the smallest type of whole numbers that holds all states."""
+        return np.int8 if int(self.sizes.max()) <= 127 else np.int32
+
+    def model(self, full: Floats) -> Model:
+        """Return the model with these parameters."""
+        if self.make is None:
+            model: Model = FactorGraph._from_form(self.tables(self.entries(full)), self.labels)
+        else:
+            model = self.make(full)
+        return model._name_states(self.state_names)
+
+    def fill(self, theta: Floats) -> Floats:
         """Return all parameters, given the free ones."""
-        full: NDArray[np.float64] = self.start.copy()
+        full: Floats = self.start.copy()
         full[self.free] = theta
         return full
 
-    def weights(self) -> NDArray[np.float64]:
+    def names(self) -> list[tuple[Hashable, ...]]:
+        """Return the names of the free parameters."""
+        names = self.name_parameters()
+        return [names[k] for k in self.free.tolist()]
+
+    # -- tables ----------------------------------------------------------------------------------------------------
+
+    def entries(self, full: Floats) -> Floats:
+        """Return the entries of all tables."""
+        found: Floats = self.base + self.design @ full
+        return found
+
+    @cached_property
+    def weights(self) -> sparse.csr_array:
+        """The columns of the design that belong to free parameters."""
+        return self.design if len(self.free) == self.design.shape[1] else self.design[:, self.free]
+
+    @cached_property
+    def shape(self) -> tuple[Ints, Ints, Ints]:
+        """Where scopes begin, the variables in them, and the first entry of the table of each factor."""
+        arity = np.repeat([scope.shape[1] for scope in self.scopes], [len(scope) for scope in self.scopes])
+        scope = np.concatenate([part.ravel() for part in self.scopes]).astype(np.int64)
+        return frozen(prefix_sums(arity.astype(np.int64))), frozen(scope), frozen(self.table_start[self.table_of])
+
+    def tables(self, entries: Floats) -> FactorTables:
+        """Return a factor graph whose factors have tables of their own."""
+        scope_start, scope, first = self.shape
+        start, entry = row_entries(first, self.table_start[self.table_of + 1] - first)
+        return FactorTables(self.sizes, scope_start, scope, start, entries[entry])
+
+    # -- statistics of states, which have shape (variables, observations) -----------------------------------------
+
+    def digits(self, states: Array) -> Array:
+        """Return states of shape (observations, variables), counted from 0, with a row for each variable."""
+        return np.ascontiguousarray(((states + 1) // 2 if self.is_spins else states).T, dtype=self.type_of_states)
+
+    def entries_of(self, x: Array) -> Iterator[Ints]:
+        """Yield the entry of each factor in each observation, for some factors at a time."""
+        first, step = 0, max(1, _ENTRIES_AT_ONCE // max(1, x.shape[1]))
+        for scope in self.scopes:
+            for k in range(0, len(scope), step):
+                here = scope[k : k + step]
+                tables = self.table_of[first + k : first + k + len(here)]
+                entry = np.zeros((len(here), x.shape[1]), dtype=np.int64)
+                for column in here.T:
+                    entry *= self.sizes[column][:, None]
+                    entry += x[column]
+                yield entry + self.table_start[tables][:, None]
+            first += len(scope)
+
+    def count(self, x: Array) -> Floats:
+        """Return how often each entry occurs in the observations."""
+        counts = np.zeros(len(self.base), dtype=np.int64)
+        for entry in self.entries_of(x):
+            counts += np.bincount(entry.ravel(), minlength=len(counts))
+        return counts.astype(np.float64)
+
+    def means(self, counts: Floats, rows: float, *, is_size: bool = False) -> Floats:
+        """Return the average of each free statistic over graphs, given counts of the entries in some rows.
+
+        With `is_size`, the average of the absolute values that each statistic is the sum of.
+        """
+        weights = self._sizes_of_weights if is_size else self.weights
+        found: Floats = weights.T @ counts / (rows * self.n_graphs)
+        return found
+
+    @cached_property
+    def _sizes_of_weights(self) -> sparse.csr_array:
+        is_positive = not len(self.weights.data) or self.weights.data.min() >= 0.0
+        return self.weights if is_positive else abs(self.weights)
+
+    @cached_property
+    def most_terms(self) -> int:
+        """The largest number of entries that a free parameter enters."""
+        return int(np.bincount(self.weights.indices).max(initial=0))
+
+    def along(self, direction: Floats, x: Array) -> Floats:
+        """Return sum_k direction_k t_k(x) of each observation, with t the average over graphs."""
+        values, total = self.weights @ direction, np.zeros(x.shape[1])
+        for entry in self.entries_of(x):
+            total += values[entry].sum(axis=0)
+        return total / self.n_graphs
+
+    # -- how far statistics can be off, given the variables at which two states differ ------------------------------
+
+    @cached_property
+    def _table_ranges(self) -> sparse.csr_array:
+        """By free parameter and table: the range of the parameter's column of the design over the table."""
+        entry = self.weights.tocoo()
+        sizes = np.diff(self.table_start)
+        table = np.repeat(np.arange(len(sizes)), sizes)[entry.coords[0]]
+        key = entry.coords[1].astype(np.int64) * len(sizes) + table
+        order = np.argsort(key, kind="stable")
+        keys, first, counts = np.unique(key[order], return_index=True, return_counts=True)
+        if not len(keys):
+            return sparse.csr_array((self.weights.shape[1], len(sizes)))
+        parameter, table = keys // len(sizes), keys % len(sizes)
+        high, low = (way.reduceat(entry.data[order], first) for way in (np.maximum, np.minimum))
+        has_zero = counts < sizes[table]
+        high, low = np.where(has_zero, np.maximum(high, 0.0), high), np.where(has_zero, np.minimum(low, 0.0), low)
+        return sparse.csr_array((high - low, (parameter, table)), shape=(self.weights.shape[1], len(sizes)))
+
+    @cached_property
+    def factor_ranges(self) -> sparse.csr_array:
+        """By free parameter and factor: how much the factor can change the statistic, averaged over graphs."""
+        factors = np.arange(len(self.table_of))
+        shape = (len(self.table_start) - 1, len(factors))
+        uses = sparse.csr_array((np.ones(len(factors)), (self.table_of, factors)), shape=shape)
+        return (self._table_ranges @ uses) / self.n_graphs
+
+    @cached_property
+    def ranges(self) -> Floats:
+        """Upper bounds on the ranges of the free statistics."""
+        found: Floats = np.asarray(self.factor_ranges.sum(axis=1)).ravel()
+        return found
+
+    @cached_property
+    def _influence_of_variables(self) -> sparse.csr_array:
+        """By free parameter and variable: how much the variable can change the statistic."""
+        scope_start, scope, _ = self.shape
+        member = sparse.csr_array((np.ones(len(scope)), scope, scope_start), shape=(len(self.table_of), self.n))
+        changes = self.factor_ranges @ member
+        changes.eliminate_zeros()
+        return changes
+
+    @cached_property
+    def used(self) -> Ints:
+        """Variables of the free statistics."""
+        return frozen(np.unique(self._influence_of_variables.indices).astype(np.int64))
+
+    def target_weights(self) -> Floats:
         """Return numbers w with sum_i d_ik b_i <= max_i w_i b_i for every free statistic k with differences d_ik."""
+        changes = self._influence_of_variables.tocoo()
         w = np.zeros(self.n)
-        pair = self._second >= 0
-        np.maximum.at(w, self._first, np.where(pair, 2.0, 1.0) * self.difference)
-        w[self._second[pair]] = 2.0 * self.difference
+        members = np.diff(self._influence_of_variables.indptr)
+        np.maximum.at(w, changes.coords[1], changes.data * members[changes.coords[0]])
         return w
 
-    def largest_bias(self, b: NDArray[np.float64]) -> float:
-        """Bound the bias of every free statistic, given bounds b on the disagreement of the variables."""
-        pair = self._second >= 0
-        total = b[self._first] + np.where(pair, b[self._second], 0.0)
-        # Sums of two numbers, times 1 or 2: one rounding each.
-        return float(min(self.difference, self.difference * total.max() * (1.0 + 2.0**-50)))
-
-    def data_digits(self, states: NDArray[Any]) -> NDArray[Any]:
-        """Return states of shape (observations, variables) as statistics take them."""
-        small = np.int8 if int(self.sizes.max()) <= 127 else np.int32
-        return np.ascontiguousarray(states.T, dtype=small)
-
-    def pairwise(self, full: NDArray[np.float64]) -> PairwiseMRF:
-        """Return the same distribution with a table on every edge, also where a coupling is 0."""
-        pairs, singles = self.tables(full)
-        return PairwiseMRF._from_form(PairTables(self.sizes, singles, self.edges, pairs), self.labels)
-
-    def means(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the average of every statistic over observations."""
-        return np.concatenate([*self._edge_sums(x), self._variable_sums(x)]) / x.shape[1]
-
-    def along(self, direction: NDArray[np.float64], x: NDArray[Any]) -> NDArray[np.float64]:
-        """Return sum_k direction_k t_k(x) of every observation."""
-        total = self._along_variables(direction[self.split :], x)
-        for part in self._along_edges(direction, x):
-            total = total + part
-        return total
-
-    @classmethod
-    @abstractmethod
-    def _parameters(cls, model: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return edges and parameters of a model."""
-
-    @abstractmethod
-    def model(self, full: NDArray[np.float64]) -> Model:
-        """Return the model with these parameters."""
-
-    @abstractmethod
-    def tables(self, full: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the log-tables of all edges and of all variables, one after the other."""
-
-    @abstractmethod
-    def expectations(self, pairs: NDArray[np.float64], singles: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the average of every statistic, given the marginals of all edges and variables as flat tables."""
-
-    # Below: one statistic for each edge, and one for each state of each variable. Subclasses say where that is not so.
-
-    def _counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the number of parameters of each edge and of each variable."""
-        return np.ones(len(self.edges), dtype=np.int64), self.sizes
-
-    def names(self) -> list[tuple[Hashable, ...]]:
-        """Return the name of each parameter."""
-        names: list[tuple[Hashable, ...]] = [
-            ("coupling", self.labels[a], self.labels[b]) for a, b in self.edges.tolist()
-        ]
-        return [*names, *(("unary", self.labels[i], a) for i in range(self.n) for a in range(int(self.sizes[i])))]
-
-    def _chunks(self, x: NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]:
-        """Yield a slice of edges, and the states of their first and second ends."""
-        step = max(1, _ENTRIES_AT_ONCE // max(1, x.shape[1]))
-        for k in range(0, len(self.edges), step):
-            here = self.edges[k : k + step]
-            yield slice(k, k + len(here)), x[here[:, 0]], x[here[:, 1]]
-
-    def _edge_sums(self, x: NDArray[Any]) -> list[NDArray[np.int64]]:
-        return [self.agreement(a, b).sum(axis=1, dtype=np.int64) for _, a, b in self._chunks(x)]
-
-    def _along_edges(self, direction: NDArray[np.float64], x: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
-        for span, a, b in self._chunks(x):
-            yield direction[span] @ self.agreement(a, b)
-
-    def _variable_sums(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        rows = zip(x, self.sizes.tolist(), strict=True)
-        return np.concatenate([np.bincount(row, minlength=size) for row, size in rows])
-
-    def _along_variables(self, direction: NDArray[np.float64], x: NDArray[Any]) -> NDArray[np.float64]:
-        start = prefix_sums(self.sizes)
-        total = np.zeros(x.shape[1])
-        for i, row in enumerate(x):
-            total += direction[start[i] + row.astype(np.int64)]
-        return total
+    def bias(self, b: Floats) -> Floats:
+        """Bound the bias of each free statistic, given bounds b on the disagreement of the variables."""
+        scope_start, scope, _ = self.shape
+        total = np.minimum(1.0, np.add.reduceat(np.append(b[scope], 0.0), scope_start[:-1]))
+        terms = int(np.diff(self.factor_ranges.indptr).max(initial=0)) + int(np.diff(scope_start).max(initial=0))
+        found: Floats = np.minimum(self.ranges, self.factor_ranges @ total * (1.0 + terms * 2.0**-50))
+        return found
 
 
-class IsingStructure(Structure):
-    """Spins: t = x_i x_j, with differences 2, and t = x_i."""
-
-    family, difference, spins, agreement = Ising, 2.0, True, np.multiply
-
-    @classmethod
-    def _parameters(cls, model: Ising) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        edges, couplings = _couplings(model)
-        return edges, np.concatenate([couplings, model.fields])
-
-    def model(self, full: NDArray[np.float64]) -> Ising:
-        matrix = symmetric(self.edges[:, 0], self.edges[:, 1], full[: self.split], self.n)
-        return Ising._from_form(SpinPairs(matrix, full[self.split :]), self.labels)
-
-    def tables(self, full: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        pairs = np.outer(full[: self.split], [1.0, -1.0, -1.0, 1.0]).ravel()
-        return pairs, np.outer(full[self.split :], [-1.0, 1.0]).ravel()
-
-    def expectations(self, pairs: NDArray[np.float64], singles: NDArray[np.float64]) -> NDArray[np.float64]:
-        p, q = pairs.reshape(-1, 4), singles.reshape(-1, 2)
-        return np.concatenate([p[:, 0] + p[:, 3] - p[:, 1] - p[:, 2], q[:, 1] - q[:, 0]])
-
-    def names(self) -> list[tuple[Hashable, ...]]:
-        return [*super().names()[: self.split], *(("field", label) for label in self.labels)]
-
-    def _counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        return np.ones(len(self.edges), dtype=np.int64), np.ones(self.n, dtype=np.int64)
-
-    def _variable_sums(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        return x.sum(axis=1, dtype=np.int64)
-
-    def _along_variables(self, direction: NDArray[np.float64], x: NDArray[Any]) -> NDArray[np.float64]:
-        return direction @ x
+# -- families with parameters of their own for each edge and variable ----------------------------------------------
 
 
-class PottsStructure(Structure):
-    """Labels with couplings between equal states: t = 1{x_i = x_j}, and t = 1{x_i = a}, with differences 1."""
+def _own_parameters(
+    family: type[Model],
+    sizes: Ints,
+    edges: Ints,
+    labels: Sequence[Hashable],
+    start: Floats | None,
+    learn: str,
+    blocks: tuple[Any, Any],
+    make: Callable[[Floats], Model],
+    name_edges: Callable[[], list[tuple[Hashable, ...]]] | None = None,
+) -> Structure:
+    """Return the structure with a table for each edge and each variable; `blocks` are the designs of both."""
+    n = len(sizes)
+    lengths = np.concatenate([sizes[edges].prod(axis=1), sizes])
+    design = sparse.csr_array(sparse.block_diag(blocks, format="csr"))
+    split = blocks[0].shape[1]
+    start = np.zeros(design.shape[1]) if start is None else start
+    is_edge = np.arange(len(start)) < split
+    asked = is_edge if learn == "edges" else ~is_edge if learn == "unaries" else np.ones(len(start), dtype=np.bool_)
 
-    family = Potts
+    def names() -> list[tuple[Hashable, ...]]:
+        of_edges = name_edges() if name_edges else [("coupling", labels[a], labels[b]) for a, b in edges.tolist()]
+        if family is Ising:
+            return [*of_edges, *(("field", label) for label in labels)]
+        return [*of_edges, *(("unary", labels[i], a) for i in range(n) for a in range(int(sizes[i])))]
 
-    @classmethod
-    def _parameters(cls, model: Potts) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        edges, couplings = _couplings(model)
-        return edges, np.concatenate([couplings, model.unaries.ravel()])
-
-    def model(self, full: NDArray[np.float64]) -> Potts:
-        k = int(self.sizes[0])
-        matrix = symmetric(self.edges[:, 0], self.edges[:, 1], full[: self.split], self.n)
-        return Potts._from_form(LabelPairs(matrix, k, full[self.split :].reshape(self.n, k)), self.labels)
-
-    def tables(self, full: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return np.outer(full[: self.split], np.eye(int(self.sizes[0])).ravel()).ravel(), full[self.split :]
-
-    def expectations(self, pairs: NDArray[np.float64], singles: NDArray[np.float64]) -> NDArray[np.float64]:
-        k = int(self.sizes[0])
-        return np.concatenate([pairs.reshape(-1, k * k)[:, :: k + 1].sum(axis=1), singles])
-
-
-class PairwiseStructure(Structure):
-    """A table on each edge: t = 1{x_i = a, x_j = b} and t = 1{x_i = a}, with differences 1."""
-
-    family = PairwiseMRF
-
-    @classmethod
-    def _parameters(cls, model: PairwiseMRF) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        return model._form.edges, np.concatenate([model._form.table, model._form.unary])
-
-    def model(self, full: NDArray[np.float64]) -> PairwiseMRF:
-        return self.pairwise(full)
-
-    def tables(self, full: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return full[: self.split], full[self.split :]
-
-    def expectations(self, pairs: NDArray[np.float64], singles: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.concatenate([pairs, singles])
-
-    def names(self) -> list[tuple[Hashable, ...]]:
-        cells = [
-            ("table", self.labels[a], self.labels[b], s, t)
-            for a, b in self.edges.tolist()
-            for s, t in np.ndindex(int(self.sizes[a]), int(self.sizes[b]))
-        ]
-        return [*cells, *super().names()[len(self.edges) :]]
-
-    def _counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        return self.sizes[self.edges].prod(axis=1), self.sizes
-
-    def _entries(self, x: NDArray[Any]) -> Iterator[NDArray[np.int64]]:
-        """Yield the number of the parameter of each edge in each observation."""
-        for span, a, b in self._chunks(x):
-            width = self.sizes[self.edges[span, 1]][:, None]
-            yield self.offsets[:-1][span][:, None] + a.astype(np.int64) * width + b
-
-    def _edge_sums(self, x: NDArray[Any]) -> list[NDArray[np.int64]]:
-        counts = np.zeros(self.split, dtype=np.int64)
-        for entry in self._entries(x):
-            counts += np.bincount(entry.ravel(), minlength=len(counts))
-        return [counts]
-
-    def _along_edges(self, direction: NDArray[np.float64], x: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
-        for entry in self._entries(x):
-            yield direction[entry].sum(axis=0)
+    table_start = prefix_sums(lengths).astype(np.int64)
+    return Structure(
+        family, labels, frozen(sizes), [frozen(edges), frozen(np.arange(n)[:, None])], frozen(np.arange(len(lengths))),
+        frozen(table_start), np.zeros(int(table_start[-1])), design, frozen(start),
+        frozen(np.flatnonzero(asked & np.isfinite(start))), names, make,
+    )  # fmt: skip
 
 
-# Structures by the name that `fit` takes.
-FAMILIES: dict[str, type[Structure]] = {"ising": IsingStructure, "potts": PottsStructure, "pairwise": PairwiseStructure}
+def _identity(n: int) -> Any:
+    return sparse.eye_array(n, format="csr")
+
+
+def _per_item(n: int, column: Any) -> Any:
+    """Return the design of n tables, each of them one parameter times this column."""
+    return sparse.kron(_identity(n), np.array(column, dtype=np.float64).reshape(-1, 1), format="csr")
+
+
+def _ising(sizes: Ints, edges: Ints, labels: Sequence[Hashable], start: Floats | None, learn: str) -> Structure:
+    """Spins: t = x_i x_j and t = x_i."""
+
+    def make(full: Floats) -> Ising:
+        matrix = symmetric(edges[:, 0], edges[:, 1], full[: len(edges)], len(sizes))
+        return Ising._from_form(SpinPairs(matrix, full[len(edges) :]), labels)
+
+    blocks = _per_item(len(edges), [1, -1, -1, 1]), _per_item(len(sizes), [-1, 1])
+    return _own_parameters(Ising, sizes, edges, labels, start, learn, blocks, make)
+
+
+def _potts(sizes: Ints, edges: Ints, labels: Sequence[Hashable], start: Floats | None, learn: str) -> Structure:
+    """Labels with couplings between equal states: t = 1{x_i = x_j} and t = 1{x_i = a}."""
+    k = int(sizes[0])
+
+    def make(full: Floats) -> Potts:
+        matrix = symmetric(edges[:, 0], edges[:, 1], full[: len(edges)], len(sizes))
+        return Potts._from_form(LabelPairs(matrix, k, full[len(edges) :].reshape(-1, k)), labels)
+
+    blocks = _per_item(len(edges), np.eye(k)), _identity(k * len(sizes))
+    return _own_parameters(Potts, sizes, edges, labels, start, learn, blocks, make)
+
+
+def _pairwise(sizes: Ints, edges: Ints, labels: Sequence[Hashable], start: Floats | None, learn: str) -> Structure:
+    """A table on each edge: t = 1{x_i = a, x_j = b} and t = 1{x_i = a}."""
+    split = int(sizes[edges].prod(axis=1).sum())
+
+    def make(full: Floats) -> PairwiseMRF:
+        return PairwiseMRF._from_form(PairTables(sizes, full[split:], edges, full[:split]), labels)
+
+    def name_edges() -> list[tuple[Hashable, ...]]:
+        pairs = [(a, b, np.ndindex(int(sizes[a]), int(sizes[b]))) for a, b in edges.tolist()]
+        return [("table", labels[a], labels[b], s, t) for a, b, cells in pairs for s, t in cells]
+
+    blocks = _identity(split), _identity(int(sizes.sum()))
+    return _own_parameters(PairwiseMRF, sizes, edges, labels, start, learn, blocks, make, name_edges)
+
+
+# By the name that `fit` takes.
+FAMILIES = {"ising": _ising, "potts": _potts, "pairwise": _pairwise}
 
 
 def structure_of(model: Model, learn: str) -> Structure | None:
-    """Return the structure of a model; None if the ordinary family of its form cannot be learned."""
-    ordinary = model._form.to_model(model.labels)._name_states(model._state_names)
-    kind = next((kind for kind in FAMILIES.values() if isinstance(ordinary, kind.family)), None)
-    if kind is None:
+    """Return the structure of a model; None if the ordinary family of its form has no parameters of its own."""
+    ordinary: Any = model._form.to_model(model.labels)._name_states(model._state_names)
+    if isinstance(ordinary, PairwiseMRF):
+        kind, edges = _pairwise, ordinary._form.edges
+        start = np.concatenate([ordinary._form.table, ordinary._form.unary])
+    elif isinstance(ordinary, Ising | Potts):
+        upper = sparse.coo_array(sparse.triu(ordinary.couplings, k=1))
+        order = np.lexsort((upper.coords[1], upper.coords[0]))
+        edges = np.stack(upper.coords, axis=1)[order].astype(np.int64)
+        kind, singles = (_ising, ordinary.fields) if isinstance(ordinary, Ising) else (_potts, ordinary.unaries.ravel())
+        start = np.concatenate([upper.data[order], singles])
+    else:
         return None
-    edges, start = kind._parameters(ordinary)
     structure = kind(ordinary.cardinalities, edges, ordinary.labels, start, learn)
-    structure.state_names = ordinary._state_names
-    return structure
-
-
-def _couplings(model: Ising | Potts) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the edges in order, and their couplings."""
-    upper = sparse.coo_array(sparse.triu(model.couplings, k=1))
-    order = np.lexsort((upper.coords[1], upper.coords[0]))
-    return np.stack(upper.coords, axis=1)[order].astype(np.int64), upper.data[order]
+    return replace(structure, state_names=ordinary._state_names)

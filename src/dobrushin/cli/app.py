@@ -347,7 +347,9 @@ def fit(
     data: Annotated[
         Path, typer.Argument(help="Observations: .csv with a line of names, or a .npy array.", metavar="DATA")
     ],
-    method: Annotated[str, opt.word("METHOD", "gibbs, or exact (small treewidth).", completion.GRADIENTS)] = "gibbs",
+    method: Annotated[
+        str, opt.word("METHOD", "gibbs, exact (small treewidth), or em (Bayesian networks).", completion.GRADIENTS)
+    ] = "gibbs",
     scan: Annotated[str, opt.word("SCAN", "dogs, systematic or uniform.", completion.GRADIENT_SCANS)] = "dogs",
     tolerance: Annotated[float, opt.number("Largest allowed bias of each coordinate of the gradient.")] = 0.02,
     iterations: Annotated[int, opt.whole("Gradient steps.")] = 100,
