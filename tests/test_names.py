@@ -132,6 +132,8 @@ def test_text_that_is_no_answer_is_refused(tmp_path):
     good = json.loads(db.estimate(CHAIN, "a").to_json())
     bad = ["", "[]", "{}", "null", json.dumps({**good, "format": "dobrushin estimate 1"})]
     bad += [json.dumps({k: v for k, v in good.items() if k != key}) for key in ("rows", "plan", "seed")]
+    row = {**good["rows"][0], "value": 10**400}  # no double holds it
+    bad += [json.dumps({**good, "rows": [row]}), "[" * 100_000]
     for text in bad:
         (tmp_path / "bad.json").write_text(text)
         for read in (lambda text=text: db.Estimate.from_json(text), lambda: db.Estimate.load(tmp_path / "bad.json")):

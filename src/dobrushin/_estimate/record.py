@@ -129,7 +129,7 @@ def from_json(text: str) -> Estimate:
             assumptions=tuple(data["assumptions"]), plan=plan, log_evidence=log_evidence,
             asked=Asked(evidence=evidence, observed={}, _fingerprint=data["model"]), _steps=data["steps"],
         )  # fmt: skip
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         if isinstance(error, ArgumentError):
             raise
         got = f"{type(error).__name__}: {error}"
