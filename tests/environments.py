@@ -1,6 +1,6 @@
 """Tests in environments of their own: one for each engine that is heavy, and clean ones for the wheel.
 
-    python3 tests/environments.py pymc thrml        the tests of these engines (pgmpy, pyagrum, pymc, thrml)
+    python3 tests/environments.py pymc thrml        the tests of these engines (pgmpy, pyagrum, pymc, numpyro, thrml)
     python3 tests/environments.py wheel python3.11 python3.13
                                                     build the wheel, and try it with each of these interpreters
 
@@ -22,6 +22,7 @@ ENGINES = {
     "pgmpy": ("pgmpy,formats", ["tests/test_adapters.py"]),
     "pyagrum": ("pyagrum,formats", ["tests/test_sources.py"]),
     "pymc": ("pymc", ["tests/test_pymc.py"]),
+    "numpyro": ("numpyro", ["tests/test_numpyro.py"]),
     "thrml": ("thrml", ["tests/test_thrml.py"]),
 }
 SMOKE = """

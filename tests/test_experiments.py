@@ -351,7 +351,7 @@ def test_disease_mapping_without_nuts(tmp_path, monkeypatch):
     found = catalog.run("disease-mapping", Store(quick=True, data=tmp_path, folder=tmp_path / "out"))
     assert found.holds
     missing = next(finding for finding in found.findings if "NUTS" in finding.what)
-    assert (missing.verdict, "dobrushin[nuts]" in missing.why) == ("differs", True)
+    assert (missing.verdict, "dobrushin[numpyro]" in missing.why) == ("differs", True)
     table = next(path for path in found.files if path.name == "counties.csv").read_text().splitlines()
     assert len(table) == 9
     assert table[4].startswith("county 3,12,")

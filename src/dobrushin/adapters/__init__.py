@@ -2,8 +2,8 @@
 
 SciPy matrices need no adapter: models are built from them. The functions ``from_...`` and ``to_...`` are names of
 `dobrushin` itself, and models are also read where a model is asked for: ``estimate(bqm, ...)``. The rest is here: a
-sampler for dimod, inference for pgmpy, and modules for the engines PyMC and thrml. Each library is imported when one of
-these names is first used; a missing one is named in a sentence that says what to install.
+sampler for dimod, inference for pgmpy, and modules for the engines PyMC, NumPyro and thrml. Each library is imported
+when one of these names is first used; a missing one is named in a sentence that says what to install.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from dobrushin._shared.environment import READERS
 
 if TYPE_CHECKING:
-    from dobrushin.adapters import pymc, thrml
+    from dobrushin.adapters import numpyro, pymc, thrml
     from dobrushin.adapters.dimod_sampler import DobrushinSampler
     from dobrushin.adapters.networks import CertifiedInference
 
-__all__ = ["CertifiedInference", "DobrushinSampler", "pymc", "thrml"]
+__all__ = ["CertifiedInference", "DobrushinSampler", "numpyro", "pymc", "thrml"]
 
 # Libraries whose models are read where a model is asked for.
 _LIBRARIES = ("dimod", "networkx", "pgmpy", "pyagrum", "pymc", "thrml")
@@ -51,6 +51,8 @@ def __getattr__(name: str) -> Any:
         from dobrushin.adapters.networks import CertifiedInference as found
     elif name == "DobrushinSampler":
         from dobrushin.adapters.dimod_sampler import DobrushinSampler as found
+    elif name == "numpyro":
+        import dobrushin.adapters.numpyro as found
     elif name == "pymc":
         import dobrushin.adapters.pymc as found
     elif name == "thrml":

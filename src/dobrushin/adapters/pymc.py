@@ -1,4 +1,4 @@
-"""PyMC: models of discrete variables as factor graphs, answers as ArviZ data, scans as orders of PyMC's steps."""
+"""PyMC: models of discrete variables as factor graphs, answers as ArviZ data, scans as steps of PyMC."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from dobrushin._estimate import Estimate
 from dobrushin._models import FactorGraph
 from dobrushin._sampling import Samples
 from dobrushin._sampling.samples import arviz_data
-from dobrushin._scan import as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
 from dobrushin._shared.environment import require
@@ -35,7 +34,10 @@ from dobrushin.adapters.pytensor import (
 )
 from dobrushin.errors import ArgumentError
 
-__all__ = ["order", "to_arviz"]
+if TYPE_CHECKING:
+    from dobrushin.adapters.pymc_step import GibbsStep, order
+
+__all__ = ["GibbsStep", "order", "to_arviz"]
 
 _STATISTICS = ("value", "lower", "upper", "bias_bound")
 # The least and the greatest value of a variable by its distribution, from the parameters of the distribution.
@@ -97,7 +99,7 @@ def from_pymc(model: Any, *, progress: bool | None = None) -> FactorGraph:
     >>> db.estimate(model, "ill").headline  # doctest: +SKIP
     'P(ill = 0) = 0.846153846154, exact to 1e-12'
     """
-    variables = _Variables.of(model)
+    variables = Entries.of(model)
     with model:
         terms = [term for term in model.logp(sum=False) if term is not None]
     factors, error = _factors(model, terms, variables)
@@ -142,7 +144,7 @@ def to_arviz(answer: Samples | Estimate, model: Any) -> Any:
     array([0.7, nan])
     """
     check.instance(answer, Samples | Estimate, "answer", "Samples or an Estimate")
-    variables = _Variables.of(model)
+    variables = Entries.of(model)
     groups: dict[str, dict[str, Any]] = {}
     dims: dict[str, list[str]] = {}
     coords: dict[str, Any] = {}
@@ -169,54 +171,13 @@ def to_arviz(answer: Samples | Estimate, model: Any) -> Any:
     return data
 
 
-@public(name="adapters.pymc.order")
-def order(model: Any, scan: Any, vars: Iterable[Any] | None = None) -> list[int]:
-    """Return the order of a scan for PyMC's steps ``BinaryGibbsMetropolis`` and ``CategoricalGibbsMetropolis``.
+def __getattr__(name: str) -> Any:
+    """Load what needs PyMC's own classes on first use."""
+    if name not in ("GibbsStep", "order"):
+        raise AttributeError(f"module 'dobrushin.adapters.pymc' has no attribute {name!r}")
+    import dobrushin.adapters.pymc_step as steps
 
-    These steps take each entry of their variables once. Of a scan they can follow who comes after whom: entries are
-    ordered by their last update in the scan, and those that it never updates come first.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    scan : Scan or ScanResult
-        Of the factor graph of the model.
-    vars : list of free variables, optional
-        Those of the step, in its order. Default all.
-
-    Returns
-    -------
-    list of int
-        For the argument ``order`` of the step.
-
-    Notes
-    -----
-    The certificate of the scan is for Gibbs updates. PyMC's steps are Metropolis updates, which it does not cover.
-
-    Examples
-    --------
-    >>> import pymc as pm  # doctest: +SKIP
-    >>> import dobrushin as db
-    >>> with pm.Model() as model:  # doctest: +SKIP
-    ...     x = pm.Bernoulli("x", 0.5, shape=3)
-    ...     link = pm.Potential("link", 0.4 * (x[1:] * x[:-1]).sum())
-    >>> result = db.shortest_scan(db.from_pymc(model), ["x[0]"], tolerance=0.01)  # doctest: +SKIP
-    >>> db.adapters.pymc.order(model, result)  # doctest: +SKIP
-    [2, 1, 0]
-    """
-    variables = _Variables.of(model)
-    kept = np.flatnonzero(variables.sizes > 1)
-    scan = as_scan(scan)
-    scan._check_fits(len(kept))
-    names = list(variables.names) if vars is None else [getattr(variable, "name", variable) for variable in vars]
-    for k, name in enumerate(names):
-        if name not in variables.names or name in names[:k]:
-            known = ", ".join(map(repr, variables.names))
-            raise ArgumentError("vars", f"distinct free variables of the model ({known})", name, f"index {k}")
-    last = np.full(len(variables.sizes), -1)
-    last[kept[scan.order]] = np.arange(len(scan))
-    entries = np.concatenate([variables.numbers[name].ravel() for name in names])
-    return [int(place) for place in np.argsort(last[entries], kind="stable")]
+    return getattr(steps, name)
 
 
 def _first_line(error: Exception) -> str:
@@ -226,7 +187,7 @@ def _first_line(error: Exception) -> str:
 # -- terms ---------------------------------------------------------------------------------------
 
 
-def _factors(model: Any, terms: Sequence[Any], variables: _Variables) -> tuple[list[tuple[Scope, Table]], float]:
+def _factors(model: Any, terms: Sequence[Any], variables: Entries) -> tuple[list[tuple[Scope, Table]], float]:
     """Return the log-probability as tables over the entries that have two or more values, and a bound on its rounding.
 
     These entries are numbered among themselves.
@@ -286,7 +247,7 @@ def _factors(model: Any, terms: Sequence[Any], variables: _Variables) -> tuple[l
 
 
 def _tables(
-    name: str, part: TermPart, scopes: list[Scope], inputs: list[Any], variables: _Variables
+    name: str, part: TermPart, scopes: list[Scope], inputs: list[Any], variables: Entries
 ) -> list[tuple[Scope, Table]]:
     """Return the table of each entry of a tensor of terms."""
     if not scopes or part.weight == 0:
@@ -347,7 +308,7 @@ def _settings(scopes: list[Scope], sizes: NDArray[np.int64]) -> NDArray[np.int64
     return plan
 
 
-def _compare(graph: FactorGraph, kept: NDArray[Any], model: Any, terms: Sequence[Any], variables: _Variables) -> None:
+def _compare(graph: FactorGraph, kept: NDArray[Any], model: Any, terms: Sequence[Any], variables: Entries) -> None:
     """Fail if the factor graph is not what PyMC says: a fault of this library, or of an operation that it uses."""
     with model:
         evaluate = compile_terms([variables.values[name] for name in variables.names], list(terms))
@@ -367,7 +328,7 @@ def _compare(graph: FactorGraph, kept: NDArray[Any], model: Any, terms: Sequence
 
 
 @dataclass(frozen=True)
-class _Variables:
+class Entries:
     """The entries of the free variables of a model, one after the other."""
 
     names: tuple[str, ...]
@@ -379,8 +340,8 @@ class _Variables:
     sizes: NDArray[np.int64]  # how many values each entry can have
 
     @classmethod
-    def of(cls, model: Any) -> _Variables:
-        """Those of a model, or a sentence with the first that cannot be used."""
+    def of(cls, model: Any, chosen: Sequence[Any] | None = None) -> Entries:
+        """Return the entries of some free variables of a model, by default of all."""
         pymc = require("pymc", "pymc")
         check.instance(model, pymc.Model, "model", "a pymc.Model")
         if not model.free_RVs:
@@ -390,7 +351,9 @@ class _Variables:
         labels: list[str] = []
         lowest: list[int] = []
         sizes: list[int] = []
-        for variable in model.free_RVs:
+        for variable in model.free_RVs if chosen is None else chosen:
+            if variable not in model.free_RVs:
+                raise ArgumentError("vars", "free variables of the model", getattr(variable, "name", variable))
             name, value = variable.name, model.rvs_to_values[variable]
             low, high = _support(variable, model)
             shape[name], values[name] = np.shape(start[value.name]), value

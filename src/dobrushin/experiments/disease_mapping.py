@@ -226,7 +226,7 @@ def findings(data: dict[str, Any]) -> list[Finding]:
 def _agrees(what: str, run: dict[str, Any] | None, parts: dict[str, Any]) -> Finding:
     """Count the counties of a run that are in their intervals, up to four standard errors."""
     if run is None:
-        return Finding(what, "-", "not run", False, "NumPyro is not installed: pip install 'dobrushin[nuts]'.")
+        return Finding(what, "-", "not run", False, "NumPyro is not installed: pip install 'dobrushin[numpyro]'.")
     inside = np.ones(len(run["mean"]), dtype=bool)
     for name, error, kind in (("mean", "error", "risk"), ("above", "above, error", "chance")):
         slack = 4 * run[error]
