@@ -20,7 +20,7 @@ NAN, INF = float("nan"), float("inf")
 CASES = {
     "asymmetric couplings": (lambda: db.Ising([[0, 1], [2, 0]]), "'couplings' .* symmetric .* (1.0, 2.0) at indices (0, 1) and (1, 0)"),
     "NaN coupling": (lambda: db.Ising([[0, NAN], [NAN, 0]]), "'couplings' .* finite, at most 1e100 in size. Got nan at index (0, 1)"),
-    "self-coupling": (lambda: db.Ising([[1.0, 0], [0, 0]]), "'couplings' .* zero on the diagonal. Got 1.0"),
+    "self-coupling": (lambda: db.Ising([[1.0, 0], [0, 0]]), "'couplings' .* zero on the diagonal. Got 1.0 at index (0, 0)"),
     "not square": (lambda: db.Ising(np.zeros((2, 3))), "'couplings' .* square .* (2, 3)"),
     "couplings as text": (lambda: db.Ising("abc"), "'couplings' .* real numbers. Got 'abc'"),
     "both orders": (lambda: db.Ising({(0, 1): 1, (1, 0): 1}), "'couplings' .* once for each unordered pair. Got (0, 1)"),

@@ -95,7 +95,7 @@ def _both_ways(chooser: Influence, objective: Objective, steps: int) -> list[Sca
     with bar(steps, "choosing a scan from its end", "steps") as report:
         backward.extend(0.0, steps, report)
     order = backward.order()
-    if len(order) < steps:  # the targets depend on nothing more
+    if len(order) < steps:  # no other variable influences the targets
         order = np.concatenate([np.resize(np.arange(chooser.n_variables), steps - len(order)), order])
     matrix = chooser.matrix
     forward = forward_order(matrix, steps)
@@ -118,10 +118,11 @@ def forward_order(matrix: Any, steps: int) -> Ints:
 class BackwardGreedy:
     """A scan for an objective, built from its last step backwards; scans of different lengths are nested.
 
-    Variables are numbered in the order in which they are met, so that nothing here grows with the model: the table of
-    numbers is allocated and not filled. What stands there counts only if the variable with that number is the one.
+    Variables get own numbers when the search first reads them, so that the work does not grow with the model. The array
+    of numbers is allocated but not initialised: variable i has the number k = _number[i] only if ids[k] is i.
 
-    Rows are asked for when they are needed; with `ahead`, where they take little time, those around them too.
+    Rows of influence are read when they are needed. With `ahead`, rows of variables nearby are read with them if rows
+    are cheap.
     """
 
     def __init__(self, influence: RowSource | Model, objective: Objective, ahead: bool = False) -> None:
@@ -306,10 +307,10 @@ class Ball(NamedTuple):
 
 
 class Reach(BackwardGreedy):
-    """The variables around targets, sorted by the largest product of influences along a path to a target.
+    """The variables around targets, sorted by strength: the largest product of influences along a path to a target.
 
-    This is the largest single term of the pulled-back weight of a variable. The set of the k strongest grows with k,
-    the targets themselves come first, and nothing here grows with the model.
+    The strength is the largest single term of the pulled-back weight of a variable. The targets come first. The sets of
+    the k strongest variables are nested, and the work does not grow with the model.
     """
 
     def __init__(self, influence: RowSource, targets: Ints) -> None:
