@@ -47,13 +47,13 @@ def check_cuts(model, rng):
     positions = tuple(int(v) for v in rng.choice(n, size=rng.integers(1, min(3, n) + 1), replace=False))
     law = law_of(model, positions)
     for most in (1, 4, 20, 10**6):
-        own = WalkLaw.begin(tree, positions)
+        own = WalkLaw(tree, positions)
         own.least = 10.0 ** -rng.integers(0, 6)
         own._pass(most)
         low, high = own.limits()
         assert (low <= law + 1e-14).all()
         assert (law <= high + 1e-14).all()
-    own = WalkLaw.begin(tree, positions)
+    own = WalkLaw(tree, positions)
     own.least = 0.0
     own._pass(10**6)
     assert own.half_width < 1e-9
@@ -158,7 +158,7 @@ def test_one_field_for_each_exit_is_no_bound():
             corners.append(law_of(db.Ising(theta[np.ix_(inside, inside)], fields), (0,))[1])
         true = law_of(model, (0,))[1]
         outside += not min(corners) - 1e-3 <= true <= max(corners) + 1e-3
-        own = WalkLaw.begin(tree, (0,))
+        own = WalkLaw(tree, (0,))
         own._pass(30)
         low, high = own.limits()
         assert low[1] <= true <= high[1]

@@ -91,7 +91,7 @@ class Walks(Method):
         for question in query.questions:
             laws.append([])
             for positions in _laws_of(question):
-                law = WalkLaw.begin(tree, positions)
+                law = WalkLaw(tree, positions)
                 laws[-1].append(law)
                 if reaches or by_name:
                     reaches &= law.narrow(_SHARE * query.tolerance / _slope(question), (most - visited) // left, far)

@@ -23,14 +23,15 @@ from dobrushin.errors import BudgetError
 # Graphs with at most this number of variables are held in bits; for larger ones only one min-fill order is tried.
 _MAX_BITSET_VARIABLES = 2**14
 # Greedy runs may take this share of the entries to be summed as work, in at most `_SEARCH_ROUNDS` rounds. A unit of
-# work and an entry take about the same time, a few nanoseconds; starting a run takes as long as `_RUN_UNITS` units.
+# work and an entry take about the same time, a few nanoseconds; starting a run takes as long as `_RUN_UNITS` units
+# (benchmarks/orders.py).
 _SEARCH_SHARE, _RUN_UNITS, _SEARCH_ROUNDS = 0.1, 2.0**12, 8
-_MAX_WORK_OF_RUN = 2**29
+_MAX_UNITS_OF_RUN = 2**29
 # An order with more entries than this is improved piece by piece, in stages of four times the work of the one before:
-# at most this share of the entries that are left, and at most `_LAST_STAGE` units (a second).
-_IMPROVED_FROM, _FIRST_STAGE, _SHARE_OF_STAGE, _LAST_STAGE = 2.0**22, 2**20, 0.15, 2**28
+# at most this share of the entries that are left, and at most `_LAST_STAGE_UNITS` units (a second).
+_IMPROVED_FROM, _FIRST_STAGE_UNITS, _SHARE_OF_STAGE, _LAST_STAGE_UNITS = 2.0**22, 2**20, 0.15, 2**28
 # Orders with more entries than this multiple of the largest number that may be summed are not improved.
-_HOPE = 2.0**12
+_HOPELESS_FACTOR = 2.0**12
 # Seeds that are tried for the order of a region, and the share of the entries that these searches may take as work.
 _SEEDS_OF_REGION, _SHARE_OF_REGION = 16, 0.05
 # A run of at most this work may be interpreted; looking for the next variable takes this many operations for each.
@@ -40,7 +41,7 @@ MAX_SUMMED_ENTRIES = 2.0**40
 # Variables in the piece on which min-fill is tried first when a large model has more than twice as many.
 _PIECE_VARIABLES = 2**12
 # An order with at most this number of entries per variable is summed sooner than a better one is found.
-_GOOD = 64.0
+_GOOD_ENTRIES_PER_VARIABLE = 64.0
 _STAGE = "an order of summing"
 # Searches with at most this number of variables take negligible time.
 _QUICK_VARIABLES = 64
@@ -107,7 +108,7 @@ def find_region_order(
     best, entries, work = None, most, 0.0
     for seed in range(_SEEDS_OF_REGION):
         for rule in (FILL, CLIQUE):
-            order, total, largest, used = _make_order(graph, rule, given, seed, entries, _MAX_WORK_OF_RUN)
+            order, total, largest, used = _make_order(graph, rule, given, seed, entries, _MAX_UNITS_OF_RUN)
             work += used
             if total < entries or (best is None and total <= entries):
                 best, entries = Order(order.tolist(), total, math.log2(largest)), total
@@ -140,17 +141,17 @@ def _best_run(graph: tuple[Array, ...], rank: Ints, most: float, working: Workin
     runs = itertools.chain([(GIVEN, 0)], ((rule, seed) for seed in range(1, _SEARCH_ROUNDS + 1) for rule in rules))
     for rule, seed in runs:
         # Where even the best is far too large, more tries are not worth their time.
-        if seed > 1 and (work > _SEARCH_SHARE * entries or entries > _HOPE * most):
+        if seed > 1 and (work > _SEARCH_SHARE * entries or entries > _HOPELESS_FACTOR * most):
             break
-        limits = min(entries, 2.0**200), _MAX_WORK_OF_RUN
+        limits = min(entries, 2.0**200), _MAX_UNITS_OF_RUN
         order, total, _, used = working.wait_for(_make_order, graph, rule, rank, seed, *limits)
         work += used + _RUN_UNITS
         if total < entries:
             best, entries = order, total
-    if not _IMPROVED_FROM < entries <= _HOPE * most:
+    if not _IMPROVED_FROM < entries <= _HOPELESS_FACTOR * most:
         return best, entries
-    stage = _FIRST_STAGE
-    while stage <= max(_FIRST_STAGE, min(_LAST_STAGE, _SHARE_OF_STAGE * entries)):
+    stage = _FIRST_STAGE_UNITS
+    while stage <= max(_FIRST_STAGE_UNITS, min(_LAST_STAGE_UNITS, _SHARE_OF_STAGE * entries)):
         # Always two searches, so that the order does not depend on the number of threads.
         searches = [(start, indices, sizes, best, stage + k, stage) for k in range(2)]
         for order, total in working.wait_for_all(reorder, searches):
@@ -192,7 +193,7 @@ def _order_of_large(graph: Any, sizes: list[int], sweep: list[int], most: float)
         except BudgetError as refusal:
             refusals.append(refusal)
             continue
-        if best.entries <= _GOOD * len(sizes):
+        if best.entries <= _GOOD_ENTRIES_PER_VARIABLE * len(sizes):
             break
     if len(refusals) == 2:
         raise min(refusals, key=lambda refusal: refusal.required)

@@ -201,18 +201,13 @@ class WalkLaw:
 
     tree: WalkTree
     positions: tuple[int, ...]
-    seen: Bools
-    low: Floats
-    high: Floats
     visited: int = 0
     least: float = _FIRST_WEIGHT
 
-    @classmethod
-    def begin(cls, tree: WalkTree, positions: tuple[int, ...]) -> WalkLaw:
-        """Return the law before any walk: intervals from 0 to 1."""
-        shape = (2,) * len(positions)
-        seen = np.zeros(len(tree.odds), dtype=np.bool_)
-        return cls(tree, positions, seen, np.zeros(shape), np.ones(shape))
+    def __post_init__(self) -> None:
+        self.seen: Bools = np.zeros(len(self.tree.odds), dtype=np.bool_)
+        shape = (2,) * len(self.positions)
+        self.low, self.high = np.zeros(shape), np.ones(shape)
 
     @property
     def half_width(self) -> float:

@@ -21,7 +21,7 @@ UNIT = 2.0**-53
 CACHE_NUMBERS = 2**14
 
 
-def frozen(array: NDArray[Any]) -> NDArray[Any]:
+def frozen(array: Array) -> Array:
     """Return the array, contiguous and read-only.
 
     Numba compiles a kernel anew for writable arrays, so inputs of kernels are always passed through here.
@@ -31,7 +31,7 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def without_repeats(values: NDArray[Any]) -> NDArray[Any]:
+def without_repeats(values: Array) -> Array:
     """Return the first entry of an array that repeats it with stride 0; return any other array as it is."""
     return values[:1] if values.strides == (0,) else values
 
@@ -42,12 +42,12 @@ def in_cache(rows: int, width: int = 1) -> Iterator[slice]:
     return (slice(lo, min(lo + few, rows)) for lo in range(0, rows, few))
 
 
-def is_increasing(values: NDArray[Any]) -> bool:
+def is_increasing(values: Array) -> bool:
     """Return whether each entry is larger than the one before it."""
     return bool((values[1:] > values[:-1]).all())
 
 
-def prefix_sums(sizes: NDArray[Any]) -> NDArray[Any]:
+def prefix_sums(sizes: Array) -> Array:
     """Return where rows of these sizes begin when they follow each other, and where the last one ends."""
     ends = np.cumsum(sizes)
     start = np.zeros(len(ends) + 1, dtype=ends.dtype)
@@ -55,7 +55,7 @@ def prefix_sums(sizes: NDArray[Any]) -> NDArray[Any]:
     return start
 
 
-def distinct(positions: NDArray[Any], n: int) -> NDArray[Any]:
+def distinct(positions: Array, n: int) -> Array:
     """Return the distinct positions in increasing order; all are below n. Faster than `np.unique` for many."""
     if len(positions) > n // 8:
         seen = np.zeros(n, dtype=np.bool_)
@@ -67,16 +67,16 @@ def distinct(positions: NDArray[Any], n: int) -> NDArray[Any]:
     return ordered[is_new]
 
 
-def is_among(positions: NDArray[Any], increasing: NDArray[Any]) -> NDArray[np.bool_]:
+def is_among(positions: Array, increasing: Array) -> Bools:
     """Return, for each of `positions`, whether it is in the sorted array `increasing`."""
     if not len(increasing):
         return np.zeros(len(positions), dtype=np.bool_)
     place = np.minimum(np.searchsorted(increasing, positions), len(increasing) - 1)
-    found: NDArray[np.bool_] = increasing[place] == positions
+    found: Bools = increasing[place] == positions
     return found
 
 
-def row_entries(first: NDArray[Any], sizes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def row_entries(first: Array, sizes: Array) -> tuple[Ints, Ints]:
     """Return where gathered rows begin, and the entries of the longer array that they hold.
 
     In the longer array the rows begin at `first`. All have their sizes in `sizes`.
@@ -85,25 +85,25 @@ def row_entries(first: NDArray[Any], sizes: NDArray[Any]) -> tuple[NDArray[np.in
     return start, np.arange(start[-1]) + np.repeat(first - start[:-1], sizes)
 
 
-def rows_at(start: NDArray[Any], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def rows_at(start: Array, rows: Ints) -> tuple[Ints, Ints]:
     """Gather some rows of a CSR array: return where each begins in the result, and the places of their entries."""
     first = start[rows].astype(np.int64)
     return row_entries(first, start[rows + 1].astype(np.int64) - first)
 
 
-def rounded_sum(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def rounded_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """Return a + b in doubles, and the size of its rounding error: exactly, by Knuth's TwoSum."""
     total = a + b
     part = total - a
     return total, np.abs((a - (total - part)) + (b - part))
 
 
-def rounded_product(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def rounded_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """Return a b in doubles, and a bound on its rounding error, which is 0 where both factors have at most 26 bits."""
     product = a * b
     few = 2.0**26
 
-    def is_short(x: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def is_short(x: Floats) -> Bools:
         mantissa = np.frexp(x)[0] * few
         return mantissa == np.floor(mantissa)
 

@@ -9,13 +9,15 @@ number of chains at once.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
+from dobrushin._shared.arrays import Bools, Floats
 from dobrushin.errors import BudgetError
 
 # Limits are moved outwards by more than the error of the incomplete beta function (about 1e-14).
@@ -32,7 +34,7 @@ SEQUENTIAL, FINAL = 0.75, 0.25
 _LARGEST_BET = 0.5
 
 
-def lower_limit(successes: ArrayLike, trials: int, error: float) -> NDArray[np.float64]:
+def lower_limit(successes: ArrayLike, trials: int, error: float) -> Floats:
     """Return the lower limit of Clopper and Pearson (1934) for a probability of success.
 
     The limit is above the probability with probability at most `error`.
@@ -43,32 +45,37 @@ def lower_limit(successes: ArrayLike, trials: int, error: float) -> NDArray[np.f
     return np.where(k > 0, np.maximum(limit - _OUTWARDS, 0.0), 0.0)
 
 
-def _beta_quantile(a: NDArray[np.float64], b: NDArray[np.float64], error: float) -> NDArray[np.float64]:
+def _beta_quantile(a: Floats, b: Floats, error: float) -> Floats:
     """Return the x with I_x(a, b) = error: by SciPy, and by bisection where SciPy's inverse is far off."""
     a, b = np.broadcast_arrays(a, b)
     x = np.array(special.betaincinv(a, b, error))
     wrong = ~(np.abs(special.betainc(a, b, x) - error) <= _BELIEVED * error)
     if wrong.any():
-        low, high = np.zeros(int(wrong.sum())), np.ones(int(wrong.sum()))
-        for _ in range(200):
-            middle = 0.5 * (low + high)
-            below = special.betainc(a[wrong], b[wrong], middle) <= error
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        x[wrong] = low
+        ends = np.zeros(int(wrong.sum())), np.ones(int(wrong.sum()))
+        x[wrong] = _bisect(lambda x: special.betainc(a[wrong], b[wrong], x) <= error, *ends, 200)
     return x
 
 
-def upper_limit(successes: ArrayLike, trials: int, error: float) -> NDArray[np.float64]:
+def _bisect(is_low: Callable[[Floats], Bools], low: Floats, high: Floats, rounds: int) -> Floats:
+    """Return the largest numbers for which `is_low` is seen to be true, from their first lower and upper ends."""
+    for _ in range(rounds):
+        middle = 0.5 * (low + high)
+        below = is_low(middle)
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return low
+
+
+def upper_limit(successes: ArrayLike, trials: int, error: float) -> Floats:
     """Return the upper limit, which is below the probability of success with probability at most `error`."""
     return 1.0 - lower_limit(trials - np.asarray(successes), trials, error)
 
 
-def clopper_pearson(successes: ArrayLike, trials: int, error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def clopper_pearson(successes: ArrayLike, trials: int, error: float) -> tuple[Floats, Floats]:
     """Return both limits, each wrong with probability at most error / 2."""
     return lower_limit(successes, trials, error / 2), upper_limit(successes, trials, error / 2)
 
 
-def lower_anytime(successes: ArrayLike, trials: int, error: float) -> NDArray[np.float64]:
+def lower_anytime(successes: ArrayLike, trials: int, error: float) -> Floats:
     """Return the lower limit of Robbins (1970), which is valid after every number of trials at once.
 
     It is ever above the probability p of success with probability at most `error`.
@@ -84,15 +91,12 @@ def lower_anytime(successes: ArrayLike, trials: int, error: float) -> NDArray[np
     # More than the error of these logarithms, which nearly cancel.
     slack = 1e-9 + 1e-14 * trials * math.log(trials + 2.0)
     least = special.betaln(k + 0.5, rest + 0.5) - math.log(math.pi) + math.log(error) - slack
-    low, high = np.zeros(k.shape), k / trials
-    for _ in range(100):
-        middle = 0.5 * (low + high)
-        outside = special.xlogy(k, middle) + special.xlog1py(rest, -middle) < least
-        low, high = np.where(outside, middle, low), np.where(outside, high, middle)
+    ends = np.zeros(k.shape), k / trials
+    low = _bisect(lambda p: special.xlogy(k, p) + special.xlog1py(rest, -p) < least, *ends, 100)
     return np.where(k > 0, np.maximum(low - _OUTWARDS, 0.0), 0.0)
 
 
-def lower_end(successes: ArrayLike, trials: int, error: float, early: bool) -> NDArray[np.float64]:
+def lower_end(successes: ArrayLike, trials: int, error: float, early: bool) -> Floats:
     """Return the limit after the number of trials that was planned, or after fewer, whatever ended them.
 
     Both limits, and those after all other numbers of trials, hold at once but for a probability of `error`.
@@ -102,7 +106,7 @@ def lower_end(successes: ArrayLike, trials: int, error: float, early: bool) -> N
     return lower_limit(successes, trials, PLANNED * error)
 
 
-def upper_end(successes: ArrayLike, trials: int, error: float, early: bool) -> NDArray[np.float64]:
+def upper_end(successes: ArrayLike, trials: int, error: float, early: bool) -> Floats:
     """Return the upper limit, as `lower_end` the lower one."""
     return 1.0 - lower_end(trials - np.asarray(successes), trials, error, early)
 
@@ -163,7 +167,7 @@ class BernsteinMean:
     _won: float = field(default=0.0, repr=False)
     _paid: float = field(default=0.0, repr=False)
 
-    def add(self, values: NDArray[np.float64]) -> None:
+    def add(self, values: Floats) -> None:
         """Take more values into account, in their order."""
         before = self.count + np.arange(len(values))
         means = (0.5 + self.total + np.concatenate([[0.0], np.cumsum(values)[:-1]])) / (before + 1)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
+
+from dobrushin._shared.arrays import Floats, Ints
 
 # Sweeps in which the nodes of a level are put near their parents and children.
 _ORDERING_SWEEPS = 8
 
 
-def layered(n: int, arrows: NDArray[np.int64]) -> NDArray[np.float64]:
+def layered(n: int, arrows: Ints) -> Floats:
     """Return places for a graph without cycles: parents above children, and near them.
 
     Examples
@@ -40,15 +41,15 @@ def layered(n: int, arrows: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.stack([x, level.astype(np.float64)], axis=1)
 
 
-def _side_by_side(count: int) -> NDArray[np.float64]:
+def _side_by_side(count: int) -> Floats:
     return np.arange(count, dtype=np.float64) - 0.5 * (count - 1)
 
 
-def _linked(arrows: NDArray[np.int64], i: int) -> NDArray[np.int64]:
+def _linked(arrows: Ints, i: int) -> Ints:
     return np.concatenate([arrows[arrows[:, 1] == i, 0], arrows[arrows[:, 0] == i, 1]])
 
 
-def spread(n: int, edges: NDArray[np.int64]) -> NDArray[np.float64]:
+def spread(n: int, edges: Ints) -> Floats:
     """Return places in the plane for the nodes of a graph: connected parts one by one, the largest first, in rows."""
     matrix = sparse.coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), (n, n)).tocsr()
     _, part = csgraph.connected_components(matrix, directed=False)
@@ -70,7 +71,7 @@ def spread(n: int, edges: NDArray[np.int64]) -> NDArray[np.float64]:
     return result
 
 
-def _stress(matrix: Any) -> NDArray[np.float64]:
+def _stress(matrix: Any) -> Floats:
     """Return places whose distances are near those in the graph: stress majorisation, from classical scaling.
 
     Minimises sum_ij (|x_i - x_j| - d_ij)^2 / d_ij^2 (Gansner, Koren and North, 2004).

@@ -331,10 +331,8 @@ def card(
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     head = "".join(f'<th scope="col" style="{_CELL}; border-bottom: {_LINE}">{escape(name)}</th>' for name in columns)
-    body = "".join(
-        '<tr style="background: none">' + "".join(_cell(cell, k) for k, cell in enumerate(row)) + "</tr>"
-        for row in rows
-    )
+    cells = ("".join(_cell(cell, k) for k, cell in enumerate(row)) for row in rows)
+    body = "".join(f'<tr style="background: none">{row}</tr>' for row in cells)
     style = "border-collapse: collapse; color: inherit; margin: 0.3em 0"
     return f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 

@@ -13,13 +13,14 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dobrushin._shared.arrays import Bools, Floats, Ints
 from dobrushin._shared.text import hint, nearest
 from dobrushin.errors import ArgumentError
 
 Labels = Sequence[Hashable]
 
 
-def first(mask: NDArray[np.bool_]) -> tuple[int, ...]:
+def first(mask: Bools) -> tuple[int, ...]:
     """Return the index of the first true entry."""
     return tuple(int(k) for k in np.unravel_index(int(np.argmax(mask)), mask.shape))
 
@@ -29,7 +30,7 @@ def place(index: tuple[int, ...]) -> str:
     return f"index {index[0] if len(index) == 1 else index}"
 
 
-def real_array(value: ArrayLike, argument: str) -> NDArray[np.float64]:
+def real_array(value: ArrayLike, argument: str) -> Floats:
     """Return an array of doubles; fail if the value has other entries, or numbers that doubles cannot hold."""
     try:
         array = np.asarray(value)
@@ -80,7 +81,7 @@ def square_matrix(value: Any, argument: str, requirement: str = "a square matrix
     return matrix
 
 
-def matrix_entries(ok: NDArray[np.bool_], matrix: Any, argument: str, requirement: str) -> None:
+def matrix_entries(ok: Bools, matrix: Any, argument: str, requirement: str) -> None:
     """Fail at the first stored entry of a CSR matrix where `ok` is false."""
     if not ok.all():
         k = int(np.argmin(ok))
@@ -88,7 +89,7 @@ def matrix_entries(ok: NDArray[np.bool_], matrix: Any, argument: str, requiremen
         raise ArgumentError(argument, requirement, matrix.data[k], place((row, int(matrix.indices[k]))))
 
 
-def all_entries(ok: NDArray[np.bool_], array: NDArray[Any], argument: str, requirement: str) -> None:
+def all_entries(ok: Bools, array: NDArray[Any], argument: str, requirement: str) -> None:
     """Fail at the first entry of `array` where `ok` is false."""
     if not ok.all():
         index = first(~ok)
@@ -101,18 +102,18 @@ FINITE = "finite, at most 1e100 in size"
 LOG_POTENTIAL = "finite, at most 1e100 in size, or -inf (a forbidden state)"
 
 
-def finite(array: NDArray[np.float64], argument: str) -> NDArray[np.float64]:
+def finite(array: Floats, argument: str) -> Floats:
     """Return the array; fail at the first NaN, infinity or number above 1e100 in size."""
     all_entries(np.abs(array) <= LARGEST, array, argument, FINITE)
     return array
 
 
-def is_log_potential(array: NDArray[np.float64]) -> NDArray[np.bool_]:
+def is_log_potential(array: Floats) -> Bools:
     """Return which entries can be logarithms of potentials."""
     return (np.abs(array) <= LARGEST) | np.isneginf(array)
 
 
-def log_potential(array: NDArray[np.float64], argument: str) -> NDArray[np.float64]:
+def log_potential(array: Floats, argument: str) -> Floats:
     """Return the array; fail at the first entry that cannot be the logarithm of a potential."""
     all_entries(is_log_potential(array), array, argument, LOG_POTENTIAL)
     return array
@@ -259,7 +260,7 @@ def label_position(label: object, labels: Labels, lookup: dict[Hashable, int] | 
         return None
 
 
-def positions(labels: Any, known: Labels, lookup: dict[Hashable, int] | None, argument: str) -> NDArray[np.int64]:
+def positions(labels: Any, known: Labels, lookup: dict[Hashable, int] | None, argument: str) -> Ints:
     """Return the positions of one label or of several distinct ones."""
     array = labels if isinstance(labels, np.ndarray) else None
     if array is not None and array.ndim == 0:
