@@ -1,10 +1,11 @@
 """Bit-parallel Gibbs updates: 64 chains, or sets of 64 runs, in words of 64 bits, for spins with few neighbours.
 
-The new spin of a chain is [u < p], with u a random number that is revealed bit by bit, from the highest, one plane of
-random bits for 64 chains. The threshold p depends on the chain's neighbours: each of its bits is a multiplexer of
-theirs. A chain is decided at the first bit in which u and p differ; when all are, no more planes are looked at.
+The new spin of a chain is 1 if u < p. The random number u is drawn bit by bit from the highest bit on, in planes: one
+word has a bit for each of 64 chains. The threshold p depends on the states of the chain's neighbours, and each bit of p
+is a multiplexer of these states. A chain is decided at the first bit in which u and p differ, and no further plane is
+drawn once all chains are decided.
 
-The sets of `set_bits` are those of `sets`: the lowest and the highest state of each variable.
+The bounding sets of `set_bits` are the lowest and the highest state of each variable, as in `_kernels.sets`.
 """
 
 import numpy as np
@@ -17,7 +18,7 @@ ZERO, ONE, ALL = np.uint64(0), np.uint64(1), ~np.uint64(0)
 
 @kernel
 def start_bits(ids, keys, x):
-    """Fair bits for every variable; ids are positions in the model, so that the region does not matter."""
+    """Set every variable to fair random bits; `ids` are positions in the model, so that regions do not matter."""
     for v in range(ids.size):
         for w in range(keys.shape[1]):
             x[v, w] = mix(keys[0, w] + keys[1, w] * (START + np.uint64(ids[v])))
@@ -25,10 +26,11 @@ def start_bits(ids, keys, x):
 
 @kernel
 def update_bits(order, place, steps, number, neighbor, threshold, certain, keys, x):
-    """`steps` steps of the cycle `order`, from `place`; the first one uses the random bits of number `number`.
+    """Run `steps` steps of the cycle `order` from `place` on; step t uses the random bits of number + t.
 
-    neighbor[i] are the rows of x (the last row is a dummy) that the configurations of threshold[i] are about: 4
-    neighbours and 16 configurations, or 6 and 64. certain[i, configuration]: probability exactly 1.
+    neighbor[i] are the rows of x of the neighbours of variable i (the last row of x is a dummy), and threshold[i] has a
+    threshold for each configuration: 4 neighbours and 16 configurations, or 6 and 64. certain[i, configuration] says
+    whether the probability is exactly 1.
     """
     W = keys.shape[1]
     random, mask = np.empty(W, dtype=np.uint64), np.empty(threshold.shape[1], dtype=np.uint64)
@@ -43,11 +45,12 @@ def update_bits(order, place, steps, number, neighbor, threshold, certain, keys,
 
 @kernel
 def set_bits(order, place, steps, number, stride, neighbor, threshold, never, keys, x):
-    """Binary variables whose chance of state 1 rises or falls with each neighbour: 64 runs side by side.
+    """Update sets of binary variables whose chance of state 1 rises or falls with each neighbour, 64 runs to a word.
 
     Row i of x holds the lowest state of variable i, row n + i the highest. neighbor[i] are the rows whose configuration
-    gives the smallest chance, then those that give the largest. Both ends compare the same random number with their
-    own threshold; step t uses the random bits of number + stride * t. No probability is exactly 1: `never` is false.
+    gives the smallest chance, then the rows whose configuration gives the largest chance. Both ends compare the same
+    random number with their own threshold. Step t uses the random bits of number + stride * t. No probability is
+    exactly 1: all entries of `never` are false.
     """
     n, W = threshold.shape[0], keys.shape[1]
     random, mask = np.empty(W, dtype=np.uint64), np.empty(threshold.shape[1], dtype=np.uint64)
@@ -63,11 +66,11 @@ def set_bits(order, place, steps, number, stride, neighbor, threshold, never, ke
 
 @kernel
 def update_counts(order, place, steps, number, start, neighbor, flip, first, threshold, certain, keys, x):
-    """Steps as in `update_bits`, where 4 bits of a configuration count the neighbours of each group that are up.
+    """Run steps as `update_bits` does, with configurations of 4 bits that count the neighbours in state 1 by group.
 
-    The neighbours of variable i are the triples start[i] to start[i + 1]. Those of a triple are rows of x (the dummy
-    fills it), all bits of which are turned where `flip` has ones, and are counted in the rows of `counter` from
-    first[triple] on. A count has up to four bits; where it has fewer the carry beyond them is 0, and changes nothing.
+    The neighbours of variable i are the triples start[i] to start[i + 1] - 1. A triple names three rows of x (possibly
+    the dummy), whose bits are inverted where `flip` has ones, and is counted in the rows of `counter` from
+    first[triple] on. A count has up to four bits; a count of fewer bits never carries beyond its bits.
     """
     W = keys.shape[1]
     random, mask = np.empty(W, dtype=np.uint64), np.empty(threshold.shape[1], dtype=np.uint64)
@@ -91,7 +94,7 @@ def update_counts(order, place, steps, number, start, neighbor, flip, first, thr
 
 @inlined
 def _count_three(x0, x1, x2, f0, f1, f2, c0, c1, c2, c3):
-    """Add three words to the counter with the bits c3 c2 c1 c0, lane by lane."""
+    """Add three words, bit position by bit position, to counters whose binary digits are c3 c2 c1 c0."""
     for w in range(c0.size):
         a, b, c = x0[w] ^ f0, x1[w] ^ f1, x2[w] ^ f2
         ones = a ^ b ^ c
@@ -108,7 +111,7 @@ def _count_three(x0, x1, x2, f0, f1, f2, c0, c1, c2, c3):
 
 @inlined
 def _draw(x, rows, threshold, certain, number, keys, random, mask, spin, open_lanes):
-    """New spins of all chains, at each end of a set, from the thresholds of the configurations that the rows have."""
+    """Draw new spins of all chains, at each end of a set, by the thresholds of the configurations in `rows` of x."""
     key, gamma, ends = keys[0], keys[1], spin.shape[0]
     width = rows.size // ends
     for end in range(ends):
@@ -120,11 +123,11 @@ def _draw(x, rows, threshold, certain, number, keys, random, mask, spin, open_la
     for plane in range(64):
         for c in range(mask.size):
             mask[c] = ZERO - ((threshold[c] >> np.uint64(63 - plane)) & ONE)
-        # Loops of their own, each simple enough to be run on many blocks at once.
+        # Separate simple loops, which the compiler turns into vector instructions.
         for w in range(random.size):
             random[w] = mix(key[w] + gamma[w] * counter)
         left = ZERO
-        for end in range(ends):  # slices as variables would count references, which takes longer than a plane
+        for end in range(ends):  # no variables for slices: counting their references takes longer than a plane
             r = width * end
             if width == 6:
                 left |= _plane6(
@@ -146,7 +149,7 @@ def _draw(x, rows, threshold, certain, number, keys, random, mask, spin, open_la
 
 @inlined
 def _plane4(a0, a1, a2, a3, mask, random, spin, open_lanes):
-    """Decide the chains whose bit of the threshold differs from their random bit; return the others."""
+    """Decide the chains whose bit of the threshold differs from their random bit; return the undecided chains."""
     m0, m1, m2, m3, m4, m5, m6, m7 = mask[0], mask[1], mask[2], mask[3], mask[4], mask[5], mask[6], mask[7]
     m8, m9, m10, m11, m12, m13, m14, m15 = mask[8], mask[9], mask[10], mask[11], mask[12], mask[13], mask[14], mask[15]
     left = ZERO
@@ -178,7 +181,7 @@ def _plane6(a0, a1, a2, a3, a4, a5, mask, random, spin, open_lanes):
 
 @inlined
 def _select16(b0, b1, b2, b3, m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15):
-    """The mask of the configuration b3 b2 b1 b0, lane by lane."""
+    """Return the mask of the configuration b3 b2 b1 b0, separately for each bit position."""
     q0 = _select(b1, _select(b0, m0, m1), _select(b0, m2, m3))
     q1 = _select(b1, _select(b0, m4, m5), _select(b0, m6, m7))
     q2 = _select(b1, _select(b0, m8, m9), _select(b0, m10, m11))
@@ -188,13 +191,13 @@ def _select16(b0, b1, b2, b3, m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, 
 
 @inlined
 def _select(b, low, high):
-    """low where the bit of b is 0, high where it is 1."""
+    """Return bits of `low` where b is 0 and bits of `high` where b is 1."""
     return low ^ (b & (low ^ high))
 
 
 @kernel
 def _settle(neighbor, certain, x, spin, open_lanes):
-    """Chains still open after 64 planes have u equal to the threshold: spin 0, unless the probability is exactly 1."""
+    """Decide chains that are open after 64 planes, where u equals the threshold: spin 1 only if P(1) is exactly 1."""
     for w in range(spin.size):
         for lane in range(64):
             bit = ONE << np.uint64(lane)
@@ -209,14 +212,14 @@ def _settle(neighbor, certain, x, spin, open_lanes):
 
 @kernel
 def count_bits(x, rows, chains, counts):
-    """Add to counts[v, state] the number of chains in that state."""
+    """Add to counts[v, state] the number of chains in which the variable of rows[v] is in the state."""
     W = x.shape[1]
     last = ALL >> np.uint64((64 - chains % 64) % 64)
     for v in range(rows.size):
         total = ZERO
         for w in range(W):
             lanes = x[rows[v], w] & (last if w == W - 1 else ALL)
-            # How many bits are set: sums of pairs, of fours, of bytes, of all.
+            # Count the bits that are set: in pairs, in groups of four, in bytes, in the word.
             lanes -= (lanes >> ONE) & np.uint64(0x5555555555555555)
             lanes = (lanes & np.uint64(0x3333333333333333)) + ((lanes >> np.uint64(2)) & np.uint64(0x3333333333333333))
             lanes = (lanes + (lanes >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -227,7 +230,7 @@ def count_bits(x, rows, chains, counts):
 
 @kernel
 def unpack(x, rows, out):
-    """Set out[v, chain] to the states of the chains."""
+    """Set out[v, chain] to the state of the variable of rows[v]."""
     for v in range(rows.size):
         for w in range(x.shape[1]):
             lanes = x[rows[v], w]
@@ -238,7 +241,7 @@ def unpack(x, rows, out):
 
 @kernel
 def pack(states, x):
-    """Set x[v] from states[v, chain] that are 0 or 1."""
+    """Set the bits of x[v] to states[v, chain], which are 0 or 1."""
     for v in range(states.shape[0]):
         for chain in range(states.shape[1]):
             if states[v, chain]:
@@ -259,12 +262,12 @@ def settled_bits(x, n, rows, out):
 
 @kernel
 def table_steps(order, number, repeats, base, period, neighbor, threshold, wide, key, gamma, x):
-    """Steps of one chain of binary variables with few neighbours, states 0 and 1; lists of steps are as in `spins`.
+    """Run a list of steps, as in `_kernels.spins`, of one chain of binary variables with states 0 and 1.
 
     Variable i has the neighbours neighbor[4 i : 4 i + 4] and the thresholds 2^63 P(1), by configuration, at
-    threshold[16 i : 16 i + 16]; 6 and 64 of them where `wide`. Missing neighbours are a dummy that is always 0.
-    Steps may be in any order that keeps the dependencies (theory page, "Levels"): independent steps next to each other
-    can be computed at once by the processor.
+    threshold[16 i : 16 i + 16]; with `wide`, 6 neighbours and 64 thresholds. Missing neighbours are a dummy that is
+    always 0. Steps may be in any order that keeps dependencies (theory page, "Levels"): the processor computes
+    consecutive independent steps at once.
     """
     for _ in range(repeats):
         first = key + gamma * np.uint64(base)

@@ -1,9 +1,9 @@
-"""Gibbs updates by tables that are made beforehand: factors of a variable are multiplied in groups.
+"""Gibbs updates by tables: the factors of each variable are multiplied in groups beforehand.
 
-Group g of a variable has members[m_start[g] : m_start[g + 1]], other variables, and a row of numbers for each of their
-joint states: the row of joint state s begins at first[g] + sum of stride * s. A variable with one group has rows of
-k - 1 partial sums of its conditional probabilities. With several groups, rows are weights, filled with zeros to a
-multiple of four, and the weights of a label are multiplied.
+Group g of a variable has the members member[m_start[g] : m_start[g + 1]], which are other variables, and a row for each
+of their joint states: the row of joint state s begins at first[g] + the sum of stride * s. A variable with k states and
+one group has rows of k - 1 partial sums of its conditional probabilities. A variable with several groups has rows of
+weights, filled with zeros to a multiple of four, and the weights of a label in all groups are multiplied.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ NEVER = 2.0  # no random number is that large
 
 @kernel
 def _longest(start):
-    """Length of the longest row. (`np.diff` takes seconds to compile.)"""
+    """Return the length of the longest row. (`np.diff` takes seconds to compile.)"""
     longest = 0
     for r in range(start.size - 1):
         longest = max(longest, start[r + 1] - start[r])
@@ -36,11 +36,11 @@ def _largest(values):
 
 @kernel
 def group_factors(k_own, start, k_other, f_start, m_start, m_of, whole, most, group, counts, masks):
-    """Which group each factor of a row belongs to. Returns the members of all groups, and the numbers in all tables.
+    """Choose the group of each factor of a row; return the numbers of members and of entries of all groups together.
 
-    One group for all factors where its table has at most `whole` numbers; else groups whose tables have at most `most`,
-    or those of one factor. A factor goes where a table grows least. counts[r] is the number of groups of row r; masks,
-    from place f_start[r] + r on, has the neighbours that are in each group.
+    A row has one group for all factors if its table has at most `whole` entries. Otherwise tables of groups have at
+    most `most` entries, or are tables of one factor, and a factor joins the group whose table grows least. counts[r] is
+    set to the number of groups of row r, and masks from place f_start[r] + r on to the neighbours in each group.
     """
     cells = np.empty(1 + _longest(f_start))
     all_members, all_numbers = 0, 0.0
@@ -90,7 +90,7 @@ def group_factors(k_own, start, k_other, f_start, m_start, m_of, whole, most, gr
 
 @kernel
 def _joint_cells(mask, k, k_other, lo):
-    """Numbers in a table over a variable and some of its neighbours."""
+    """Return the number of entries of a table over a variable with k states and the neighbours of a mask."""
     cells = np.float64(k)
     place = lo
     while mask != ZERO:
@@ -103,7 +103,7 @@ def _joint_cells(mask, k, k_other, lo):
 
 @kernel
 def fill_groups(k_own, start, k_other, neighbor, f_start, f_m_start, m_of, m_stride, own_stride, base, logs, group, counts, masks, m_start, member, stride, first, table):  # fmt: skip  # noqa: E501
-    """The members of the groups, their strides, and the tables: the last five arguments are filled."""
+    """Fill in the last five arguments: the members of the groups, their strides, and the tables."""
     members, numbers, here = 0, 0, 0
     degree = _longest(start)
     places, at = np.empty(degree, dtype=np.int64), np.zeros(degree, dtype=np.int64)
@@ -134,7 +134,7 @@ def fill_groups(k_own, start, k_other, neighbor, f_start, f_m_start, m_of, m_str
             first[here] = numbers
             here += 1
             m_start[here] = members
-            # All joint states of the members, the last one changing fastest: `at` is the state of each neighbour.
+            # All joint states of the members, the last member changing fastest; `at` is the state of each neighbour.
             for cell_row in range(numbers, numbers + count, width):
                 for a in range(k):
                     row[a] = 0.0
@@ -156,9 +156,9 @@ def fill_groups(k_own, start, k_other, neighbor, f_start, f_m_start, m_of, m_str
 
 @kernel
 def _write_row(row, single, out):
-    """Weights of log-weights, the largest one 1; or partial sums of the probabilities without the last one, which is 1.
+    """Write the weights of log-weights, the largest of them 1, or all partial sums of the probabilities but the last.
 
-    Where all labels are forbidden: weights 0, and label 0 as the only one that partial sums give.
+    If all labels are forbidden, weights are 0, and partial sums always give label 0.
     """
     k = row.size
     top = row[0]
@@ -180,12 +180,12 @@ def _write_row(row, single, out):
 
 @kernel
 def conditional_steps(order, number, repeats, base, period, states, g_start, m_start, member, stride, first, table, keys, x):  # fmt: skip  # noqa: E501
-    """Steps as in `spins`, of chains side by side. The label is the number of partial sums that u is not below."""
+    """Run steps, as in `_kernels.spins`, of chains side by side; the label is the number of partial sums up to u."""
     chains = keys.shape[1]
     key, gamma = keys[0], keys[1]
     u, label = np.empty(chains), np.empty(chains, dtype=np.int64)
     cell = np.empty((_longest(g_start), chains), dtype=np.int64)
-    # Some columns more: rows a power of two apart would share a few lines of the cache.
+    # With some spare columns: rows that are a power of two apart would share a few lines of the cache.
     weight = np.empty(((_largest(states) + 3) // 4 * 4, chains + 8))
     for _ in range(repeats):
         for step in range(order.size):
@@ -202,7 +202,7 @@ def conditional_steps(order, number, repeats, base, period, states, g_start, m_s
                 _count_below(k - 1, table, cell[0], u, own)
                 continue
             _multiply(hi - lo, (k + 3) // 4, table, cell, weight)
-            # From here on loops that are simple enough to be run on many chains at once.
+            # Simple loops, which the compiler turns into vector instructions.
             for a in range(1, k):
                 row, before = weight[a], weight[a - 1]
                 for c in range(chains):
@@ -222,7 +222,7 @@ def conditional_steps(order, number, repeats, base, period, states, g_start, m_s
 
 @kernel
 def _find_rows(m_lo, m_hi, member, stride, first, x, cell):
-    """Where the row of the members' joint state begins, for every chain."""
+    """Set `cell` to the place of the row of the members' joint state, for every chain."""
     for c in range(cell.size):
         cell[c] = first
     for m in range(m_lo, m_hi):
@@ -233,7 +233,7 @@ def _find_rows(m_lo, m_hi, member, stride, first, x, cell):
 
 @kernel
 def _count_below(width, table, cell, u, own):
-    """The label, from rows of partial sums."""
+    """Set `own` to the number of partial sums that are at most u, for every chain."""
     if width == 1:
         for c in range(cell.size):
             own[c] = table[np.uint64(cell[c])] <= u[c]
@@ -247,10 +247,10 @@ def _count_below(width, table, cell, u, own):
 
 @kernel
 def _multiply(groups, blocks, table, cell, weight):
-    """weight[label, chain], the product over groups, for four labels at a time."""
+    """Set weight[label, chain] to the product over groups, for four labels at a time."""
     for c in range(cell.shape[1]):
         for b in range(blocks):
-            # Without a sign, since numbers that could be negative are looked at twice.
+            # Unsigned, since Numba checks signed indices for negative values.
             at = np.uint64(cell[0, c] + 4 * b)
             w0, w1, w2, w3 = table[at], table[at + ONE], table[at + TWO], table[at + THREE]
             for g in range(1, groups):
@@ -265,9 +265,9 @@ def _multiply(groups, blocks, table, cell, weight):
 
 @kernel
 def binary_tables(out_start, f_start, m_start, m_of, m_stride, own_stride, base, table, probability, error):
-    """probability[r, c] of state 1 of row r when neighbour k is in state (c >> k) & 1, with a bound on its error.
+    """Set probability[r, c] to P(1) of row r when neighbour k has state (c >> k) & 1, and error[r] to its error bound.
 
-    Rows and their factors are as in `influence.enumerated_rows`. Where both states are forbidden: 0.
+    Rows have the factors of `Packed`. The probability is 0 where both states are forbidden.
     """
     configurations = probability.shape[1]
     for r in range(probability.shape[0]):
@@ -296,7 +296,7 @@ def binary_tables(out_start, f_start, m_start, m_of, m_stride, own_stride, base,
 
 @kernel
 def first_forbidden(f_start, m_start, member, m_stride, own_stride, base, table, states):
-    """The first variable, factor and chain whose states the factor forbids; -1 for none."""
+    """Return the first variable, factor and chain such that the factor forbids the chain's states; -1 for none."""
     for i in range(f_start.size - 1):
         for f in range(f_start[i], f_start[i + 1]):
             for c in range(states.shape[1]):

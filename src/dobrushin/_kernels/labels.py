@@ -13,7 +13,7 @@ UNIT = 2.0**-53
 
 @kernel
 def start_labels(ids, states, keys, x):
-    """Uniform labels for every variable; `states` has one entry where all have as many."""
+    """Set every variable to a uniform label; `states` has a single entry if all variables have as many labels."""
     for v in range(ids.size):
         k = states[v] if states.size > 1 else states[0]
         for c in range(keys.shape[1]):
@@ -23,9 +23,9 @@ def start_labels(ids, states, keys, x):
 
 @kernel
 def potts_chain(order, number, repeats, base, period, start, neighbor, strength, unary, key, gamma, x):
-    """One chain of a Potts model; `strength` and `unary` are exponentials, so that weights are products.
+    """Run steps of one chain of a Potts model; `strength` and `unary` are exponentials, so weights are products.
 
-    The label is the number of partial sums of the weights that u times their total is not below.
+    The new label is the number of partial sums of the weights that are at most u times the total weight.
     """
     k = unary.shape[1]
     flat = unary.ravel()
@@ -51,7 +51,7 @@ def potts_chain(order, number, repeats, base, period, start, neighbor, strength,
 
 @kernel
 def potts_lanes(order, number, repeats, base, period, start, neighbor, strength, unary, keys, x):
-    """Chains of a Potts model side by side: for each the draws of `chain.potts_chain`."""
+    """Run steps of a Potts model for chains side by side, with the draws of `potts_chain`."""
     k, chains = unary.shape[1], keys.shape[1]
     weight = np.empty((k, chains))
     key, gamma = keys[0], keys[1]
@@ -84,7 +84,7 @@ def potts_lanes(order, number, repeats, base, period, start, neighbor, strength,
 
 @kernel
 def factor_steps(order, number, repeats, base, period, states, f_start, member_start, member, stride, own_stride, table_start, table, keys, x):  # fmt: skip  # noqa: E501
-    """Any factors, by logarithms: forbidden labels (-inf) have weight exactly 0."""
+    """Run steps of any factor graph by sums of log-weights; forbidden labels (-inf) have weight exactly 0."""
     chains = keys.shape[1]
     weight = np.empty(states.max())
     for _ in range(repeats):
@@ -118,9 +118,9 @@ def factor_steps(order, number, repeats, base, period, states, f_start, member_s
 
 @kernel
 def partial_sums(q):
-    """2^64 times the partial sums of probabilities, to about one unit: summed with twice the precision.
+    """Return 2^64 times the partial sums of probabilities, to about one unit, and the last positive probability.
 
-    From the last variable that can be drawn on they are 2^64 - 1.
+    Sums have twice the usual precision. From the last variable with a positive probability on, they are 2^64 - 1.
     """
     thresholds = np.empty(q.size, dtype=np.uint64)
     high, low = 0.0, 0.0
@@ -141,7 +141,7 @@ def partial_sums(q):
 
 @kernel
 def draw_order(first, steps, n, thresholds, last, key, gamma, choice, out):
-    """The variables of random steps: entry t is number `first + t` of the scan. Without thresholds: uniform on n."""
+    """Draw the variables of random steps, step t with number first + t; uniform on n variables without thresholds."""
     for t in range(steps):
         random = mix(key + gamma * (choice + np.uint64(first + t)))
         if thresholds.size == 0:
@@ -152,7 +152,7 @@ def draw_order(first, steps, n, thresholds, last, key, gamma, choice, out):
 
 @kernel
 def count_labels(x, rows, counts):
-    """Add to counts[v, label] the number of chains with that label."""
+    """Add to counts[v, label] the number of chains in which the variable of rows[v] has the label."""
     for v in range(rows.size):
         for c in range(x.shape[1]):
             counts[v, np.int64(x[rows[v], c])] += 1

@@ -1,12 +1,12 @@
-"""Gibbs updates of sets: every variable has the set of states that any trajectory could be in.
+"""Gibbs updates of bounding sets: the set of a variable contains its state in every trajectory.
 
 See the theory page, "Sets that hold every trajectory" and "More states: the race". All trajectories share the random
-numbers of a step, and the map from these numbers and the neighbours to the new state does not depend on the sets. A
-step updates variable order[place + t] (cyclic) and uses the random numbers of number + stride * t. Sets of spins with
-few neighbours are in `bits`.
+numbers of a step, and the map from these numbers and the neighbours to the new state does not depend on the sets. Step
+t updates variable order[place + t] (cyclic) and uses the random numbers of number + stride * t. Sets of spins with few
+neighbours are in `_kernels.bits`.
 
-Labels race: each has a random arrival time, and the first one wins. Label a of a step uses the random number
-(number + stride * t) * K + a, with K the most labels of a variable.
+Labels race: each label has a random arrival time, and the label that arrives first wins. Label a of a step uses random
+number (number + stride * t) * K + a, where K is the largest number of labels of a variable.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ UNIT = 2.0**-53
 
 @kernel
 def count_settled(settled, counts):
-    """Add to counts[v, 1 + state] the runs in which variable v has coalesced in it, to counts[v, 0] the others."""
+    """Add to counts[v, 1 + state] the runs in which variable v has coalesced in a state, to counts[v, 0] other runs."""
     for v in range(settled.shape[0]):
         for c in range(settled.shape[1]):
             counts[v, 1 + np.int64(settled[v, c])] += 1
@@ -28,9 +28,9 @@ def count_settled(settled, counts):
 
 @kernel
 def set_field(order, place, steps, number, stride, start, neighbor, theta, field, keys, x):
-    """Ising models of any degree: spins -1.0 and +1.0, lowest in rows 0 to n - 1, highest in rows n to 2 n - 1.
+    """Update sets of an Ising model: lowest spins (-1.0 or +1.0) in rows 0 to n - 1 of x, highest in rows n to 2 n - 1.
 
-    The spin is up where u < sigma(2 h); the ends of the set see the least and the largest local field.
+    The spin is up if u < sigma(2 h); the ends of the set have the least and the largest local field h.
     """
     runs, n = keys.shape[1], field.size
     least, most = np.empty(runs), np.empty(runs)
@@ -57,13 +57,14 @@ def set_field(order, place, steps, number, stride, start, neighbor, theta, field
 
 @kernel
 def set_labels(order, place, steps, number, stride, start, neighbor, delay, unary, keys, x):
-    """Label a arrives at E_a times exp(-s_a); delay and unary are exponentials of negative log-weights.
+    """Update sets of a Potts model: label a arrives at time E_a exp(-s_a), where s_a is the log-weight of the label.
 
-    Where the neighbour could have the label, the earliest and the latest time have the factor or not; where it has no
-    other, both do. Products are rounded in the same order for all trajectories, so that times between the factors stay
-    between the products. A label stays if it can be first: its earliest time is not after the latest time of any label.
+    `delay` and `unary` are exponentials of negative log-weights. A neighbour that could have label a multiplies the
+    earliest or the latest time of the label by `delay`; a neighbour with label a alone multiplies both. Products are
+    rounded in the same order for all trajectories, so that the time of a trajectory stays between the earliest and the
+    latest time. A label stays possible if its earliest time is at most the latest time of every label.
 
-    Row i k + a of x says whether label a of variable i is possible, row n k + i whether one label alone is.
+    Row i k + a of x says whether label a of variable i is possible, row n k + i whether variable i has a single label.
     """
     runs, n, k = keys.shape[1], start.size - 1, unary.shape[1]
     key, gamma = keys[0], keys[1]
@@ -104,23 +105,23 @@ def set_labels(order, place, steps, number, stride, start, neighbor, delay, unar
 
 @kernel
 def _scale(f, there, alone, possible, certain):
-    """Multiply by f the times of runs in which the label is possible, and those in which it is certain."""
+    """Multiply by f the times `possible` of runs in which the label is possible, `certain` where it is the only one."""
     for c in range(possible.size):
         possible[c] *= f if there[c] else 1.0
         certain[c] *= f if there[c] & alone[c] else 1.0
 
 
-# Where a factor's members have at most MAX_CELLS joint states and there are at least MIN_RUNS runs, all of these states
-# are gone through for all runs at once; elsewhere the possible ones alone, run by run.
+# If a factor's members have at most MAX_CELLS joint states, and there are at least MIN_RUNS runs, loops visit all joint
+# states for all runs side by side; otherwise they visit only the possible joint states, run by run.
 MAX_CELLS, MIN_RUNS = 256, 8
 
 
 @kernel
 def set_race(order, place, steps, number, stride, K, states, first, f_start, m_start, member, m_stride, own_stride, base, table, keys, x):  # fmt: skip  # noqa: E501
-    """Labels arrive at ln E_a - s_a, E_a independent exponentials, s_a the log-weight; the first one wins.
+    """Update sets of any model: label a has log-time ln E_a - s_a, with an exponential time E_a and log-weight s_a.
 
-    With lo_a and hi_a the range of s_a over the neighbours' sets, a label stays if it can be first:
-    ln E_a - hi_a <= ln E_b - lo_b for all b (for a itself that is always so).
+    Let lo_a and hi_a be the least and the largest s_a over the neighbours' sets. Label a stays possible if
+    ln E_a - hi_a <= ln E_b - lo_b for all other labels b.
 
     Row first[i] + a of x says whether label a of variable i is possible.
     """
@@ -159,7 +160,7 @@ def set_race(order, place, steps, number, stride, K, states, first, f_start, m_s
             count[c] = 0
         counter = np.uint64(number + stride * t) * np.uint64(K)
         for a in range(k):
-            early, late = hi[a], lo[a]  # from here on the times at which a label can arrive
+            early, late = hi[a], lo[a]  # from here on the earliest and the latest time of a label
             for c in range(runs):
                 time = logarithm(arrival(mix(keys[0, c] + keys[1, c] * counter)))
                 early[c] = time - early[c]
@@ -173,14 +174,14 @@ def set_race(order, place, steps, number, stride, K, states, first, f_start, m_s
                 row[c] = possible
                 count[c] += possible
         for c in range(runs):
-            if count[c] == 0:  # no state is allowed beside these sets: nothing is known
+            if count[c] == 0:  # these sets allow no state at all, so that every state stays possible
                 for a in range(k):
                     x[first[i] + a, c] = 1
 
 
 @kernel
 def _range_side_by_side(states, first, members, strides, base, own_stride, table, x, k, digit, allowed, least, most):
-    """The least and the largest entry for each label over the members' sets, in all runs: cell after cell."""
+    """Find the least and the largest entry for each label over the members' sets, entry by entry for all runs."""
     digit[: members.size] = 0
     cell = base
     while True:
@@ -207,8 +208,8 @@ def _range_side_by_side(states, first, members, strides, base, own_stride, table
 
 @kernel
 def _range_by_run(states, first, members, strides, base, own_stride, table, x, k, digit, least, most):
-    """Find the least and the largest entry for each label run by run, over possible labels only."""
-    before = np.int64(-1)  # the first label; a literal would be a type of its own
+    """Find the least and the largest entry for each label over the members' possible labels, run by run."""
+    before = np.int64(-1)  # before the first label; a literal would have another type for Numba
     for c in range(x.shape[1]):
         cell = base
         for m in range(members.size):
@@ -236,7 +237,7 @@ def _range_by_run(states, first, members, strides, base, own_stride, table, x, k
 
 @kernel
 def next_label(x, first, states, label, c):
-    """Return the next possible label after `label`, or the number of states."""
+    """Return the next possible label after `label`, or the number of states if there is none."""
     label += 1
     while label < states and not x[first + label, c]:
         label += 1

@@ -1,13 +1,14 @@
 """Gibbs updates of Ising models of any degree: one chain step after step, chains side by side, or by products.
 
-A list of steps is gone through `repeats` times: entry k updates variable order[k] and is step number base + number[k]
-of the scan, `period` later each time. One chain has spins -1.0 and +1.0; chains side by side have the layout
+A list of steps runs `repeats` times: entry k updates variable order[k], and its number in the scan is base + number[k]
+plus `period` for each repetition before. One chain has spins -1.0 and +1.0. Chains side by side have the layout
 [variable, chain].
 
-`ising_steps`, `ising_lanes` and the waves of `waves` do the same sums, four neighbours at a time, and the same
-comparison, so they make the same draws. In `dense_chain` and `dense_block` couplings and fields are multiples of
-a power of 2, one for each variable, so that local fields are exact sums (theory page, "Errors of an update") and may
-come from products of matrices, or be kept up to date. columns[j, i] is the coupling to j in the local field of i.
+`ising_steps`, `ising_lanes` and the loops of `_kernels.waves` add neighbours in the same order, four at a time, and
+compare in the same way, so they make the same draws. In `dense_chain` and `dense_block` the couplings and the field of
+a variable are multiples of one power of 2, so that local fields are exact sums (theory page, "Errors of an update") and
+may come from products of matrices, or from updates by differences. columns[j, i] is the coupling to j in the local
+field of i.
 """
 
 import math
@@ -19,14 +20,14 @@ from dobrushin._kernels.generator import mix
 from dobrushin._shared.compile import kernel
 
 SCALE = 2.0**53
-CELLS = 1024  # of the table that brackets logit(u) / 2, by the highest bits of u
+CELLS = 1024  # entries of the table of brackets of logit(u) / 2, by the highest bits of u
 
 
 @kernel
 def brackets():
-    """For each cell of u the middle and half the width of an interval that holds logit(u) / 2.
+    """Return for each cell of u the middle and half the width of an interval that contains logit(u) / 2.
 
-    It is wider than need be by far more than the rounding of logarithms and local fields.
+    The margin of the interval is far wider than the rounding of logarithms and local fields.
     """
     table = np.empty((CELLS, 2))
     for c in range(1, CELLS - 1):
@@ -41,11 +42,11 @@ def brackets():
 
 @kernel
 def ising_steps(order, number, repeats, base, period, start, neighbor, theta, field, table, key, gamma, x):
-    """Steps of an Ising model of any degree, spins -1.0 and +1.0.
+    """Run steps of one chain of an Ising model, with spins -1.0 and +1.0.
 
-    The spin is up where u < sigma(2 h), that is, where h > logit(u) / 2. The bracket of the latter, which does not wait
-    for the neighbours, decides all but about one in 500 draws by a comparison without a branch; those are decided by
-    the exponential, so the law of the draws is the exact one.
+    The spin is up if u < sigma(2 h), that is, if h > logit(u) / 2. The bracket of logit(u) / 2 does not wait for the
+    neighbours, and decides all but about one in 500 draws by a comparison without a branch. The exponential decides the
+    other draws, so brackets do not change the law of the draws.
     """
     for _ in range(repeats):
         first = key + gamma * np.uint64(base)
@@ -72,7 +73,7 @@ def ising_steps(order, number, repeats, base, period, start, neighbor, theta, fi
 
 @kernel
 def ising_lanes(order, number, repeats, base, period, start, neighbor, theta, field, keys, x):
-    """Steps of an Ising model of any degree, for all chains."""
+    """Run steps of an Ising model for chains side by side."""
     chains = keys.shape[1]
     key, gamma = keys[0], keys[1]
     h = np.empty(chains)
@@ -93,7 +94,7 @@ def ising_lanes(order, number, repeats, base, period, start, neighbor, theta, fi
 
 @kernel
 def _add_neighbors(lo, hi, neighbor, theta, x, h):
-    """Add to h what the neighbours lo to hi contribute; two groups of four in one pass, as long as there are two."""
+    """Add the terms of neighbours lo to hi - 1 to h, in groups of four; two groups in one pass where there are two."""
     while hi - lo >= 8:
         t0, t1, t2, t3 = theta[lo], theta[lo + 1], theta[lo + 2], theta[lo + 3]
         t4, t5, t6, t7 = theta[lo + 4], theta[lo + 5], theta[lo + 6], theta[lo + 7]
@@ -117,9 +118,9 @@ def _add_neighbors(lo, hi, neighbor, theta, x, h):
 
 @kernel
 def dense_chain(order, number, repeats, base, period, reach, columns, key, gamma, h, x):
-    """Steps of one chain, as in `spins`; all local fields are kept up to date, which costs nothing without a change.
+    """Run steps of one chain with the local fields h of all variables, which change only when a spin does.
 
-    reach[i] are the first neighbour of variable i, and the one after the last.
+    reach[i] are the first neighbour of variable i and its last neighbour + 1.
     """
     for _ in range(repeats):
         first = key + gamma * np.uint64(base)
@@ -137,9 +138,9 @@ def dense_chain(order, number, repeats, base, period, reach, columns, key, gamma
 
 @kernel
 def dense_block(block, step, columns, keys, h, x):
-    """Steps of chains side by side: entry k of `block` is step number step + k.
+    """Run a block of steps of chains side by side; entry k of `block` is step number step + k.
 
-    h[k] are the local fields of variable block[k] before these steps; later ones follow what earlier ones change.
+    h[k] are the local fields of variable block[k] before the block; each step adds its change to later rows of h.
     """
     chains = keys.shape[1]
     key, gamma = keys[0], keys[1]

@@ -1,19 +1,19 @@
-"""Steps that do not depend on each other: their levels, and sweeps of one chain in waves of such steps.
+"""Levels of steps, and sweeps of one chain in waves of steps that commute.
 
-Waves (theory page, "Waves") are for cycles of L steps in which every variable occurs once. With level(v) the level of
-step v within the cycle, and P one more than the largest difference of levels along an edge, level(v) + P s is an order
-of all steps (s, v) of all sweeps that keeps every dependency: two neighbours are never at one level, and of two steps
-on neighbours the earlier one has the lower level. So several sweeps are under way at once: in round m, class c = level
-mod P updates the variables whose sweep m - level // P (their lag) lies between 0 and S - 1. Variables are stored by
-class, number of neighbours and level; what a round updates in one bucket is then one stretch of memory.
+Waves (theory page, "Waves") are for cycles of L steps in which every variable occurs once. Let level(v) be the level of
+step v within the cycle, and P one more than the largest difference of levels along an edge. Ordering all steps (s, v)
+of all sweeps s by level(v) + P s keeps every dependency: two neighbours are never at one level, and of two steps on
+neighbours the earlier step has the lower level. So several sweeps run at once: in round m, class c = level mod P
+updates the variables whose sweep m - lag lies between 0 and S - 1, where lag = level // P. Variables are stored by
+class, number of neighbours and level, so that a round updates one stretch of memory in each bucket.
 
-On a grid of R rows and C columns whose variables are updated row by row, the waves are diagonals: the site in row r and
-column c has level r + c within a sweep, and P = 2, so the diagonals d - 2 s of all sweeps s that are under way commute.
-A diagonal is stored in one piece, by row: row r of diagonal d at d min(R, C) + r. So the neighbours of consecutive
-sites are consecutive: above and to the left on the diagonal before, at r - 1 and r; to the right and below on the one
-after, at r and r + 1.
+On a grid of R rows and C columns whose variables are updated row by row, waves are diagonals: the site in row r and
+column c has level r + c within a sweep, and P = 2, so the diagonals d - 2 s of all running sweeps s commute. A diagonal
+is stored in one piece, by row: row r of diagonal d at d min(R, C) + r. So the neighbours of consecutive sites are
+consecutive: above and to the left on diagonal d - 1, at r - 1 and r; to the right and below on diagonal d + 1, at r and
+r + 1.
 
-The sums and the comparisons are those of `spins.ising_steps` and `labels.potts_chain`: so are the draws.
+Sums and comparisons, and so the draws, are the same as in `spins.ising_steps` and `labels.potts_chain`.
 """
 
 import numpy as np
@@ -25,12 +25,15 @@ from dobrushin._shared.compile import kernel
 SCALE = 2.0**53
 UNIT = 2.0**-53
 BLOCK = 256  # steps of a wave that are computed together
-TOGETHER = 16  # sweeps that are under way at once: what they touch stays in the cache
+TOGETHER = 16  # sweeps of a grid that run at once: the memory that they touch stays in the cache
 
 
 @kernel
 def levels(order, start, neighbor, n):
-    """Longest dependency path that ends at each step: steps on equal or adjacent variables do not commute."""
+    """Return the level of each step: the length of the longest path of dependent steps that ends at the step.
+
+    Steps on equal or adjacent variables depend on each other.
+    """
     latest = np.full(n, -1, dtype=np.int64)
     level = np.empty(order.size, dtype=np.int64)
     for t in range(order.size):
@@ -45,7 +48,7 @@ def levels(order, start, neighbor, n):
 
 @kernel
 def _stretch(lag, lo, hi, m, sweeps):
-    """The places between lo and hi, sorted by lag, that round m updates: 0 <= m - lag < sweeps."""
+    """Return the stretch of places lo to hi - 1, sorted by lag, that round m updates: 0 <= m - lag < sweeps."""
     if lo == hi or lag[lo] > m or lag[hi - 1] <= m - sweeps:
         return lo, lo
     begin = lo if lag[lo] > m - sweeps else lo + np.searchsorted(lag[lo:hi], m - sweeps + 1)
@@ -55,7 +58,7 @@ def _stretch(lag, lo, hi, m, sweeps):
 
 @kernel
 def ising_waves(sweeps, base, own_field, D, slot, coupling, number, lag, first, entry, key, gamma, x):
-    """All steps of `sweeps` cycles; the first one is number `base` of the scan. Spins are -1.0 and +1.0, by place."""
+    """Run `sweeps` cycles of an Ising model; the first step is number `base`. Spins are -1.0 and +1.0, by place."""
     L = number.size
     last = lag.max()
     local = np.empty(BLOCK)
@@ -70,13 +73,14 @@ def ising_waves(sweeps, base, own_field, D, slot, coupling, number, lag, first, 
                 _local_fields(d, hi - lo, entry[b] + c - lo, slot, coupling, own_field[c : c + z], x, h)
                 numbers, spins = number[c : c + z], x[c : c + z]
                 for k in range(z):
-                    # Numbers of earlier sweeps are negative: they wrap, as the counter does.
+                    # Numbers of earlier sweeps are negative, and wrap around as the counter does.
                     u = np.float64(np.int64(mix(stream + gamma * np.uint64(numbers[k])) >> np.uint64(11)))
                     spins[k] = 1.0 if u * (1.0 + exponential(-2.0 * h[k])) < SCALE else -1.0
 
 
 @kernel
 def _local_fields(d, width, at, slot, coupling, field, x, h):
+    """Set h to the local fields of consecutive places with d neighbours each."""
     z = h.size
     for k in range(z):
         h[k] = field[k]
@@ -98,7 +102,7 @@ def _local_fields(d, width, at, slot, coupling, field, x, h):
 
 @kernel
 def potts_waves(sweeps, base, unary, D, slot, strength, number, lag, first, entry, key, gamma, x):
-    """Run waves of a Potts model: strengths and unaries, (label, place), are exponentials; x holds labels by place."""
+    """Run `sweeps` cycles of a Potts model; strength and unary are exponentials, unary and x are stored by place."""
     k, L = unary.shape
     last = lag.max()
     weight = np.empty((k, BLOCK))
@@ -138,9 +142,9 @@ def potts_waves(sweeps, base, unary, D, slot, strength, number, lag, first, entr
 
 @kernel
 def arrange_grid(rows, columns, start, neighbor, theta, field, right, down, own):
-    """Fill in the couplings to the right and below, and the fields, by diagonals.
+    """Fill in the couplings to the right and below, and the fields, in the order of diagonals.
 
-    Return whether these are the neighbours on a grid, in increasing order. There are as many of them as on a grid.
+    Return whether the neighbours, whose number is that of a grid, are the neighbours on a grid in increasing order.
     """
     width, e, is_grid = min(rows, columns), 0, True
     for r in range(rows):
@@ -169,7 +173,7 @@ def arrange_grid(rows, columns, start, neighbor, theta, field, right, down, own)
 
 @kernel
 def sweep_diagonals(sweeps, base, rows, columns, right, down, field, key, gamma, x):
-    """All steps of `sweeps` sweeps; the first one is number `base` of the scan."""
+    """Run `sweeps` sweeps of a grid by diagonals; the first step is number `base` of the scan."""
     n, D = rows * columns, rows + columns - 1
     for done in range(0, sweeps, TOGETHER):
         S = min(TOGETHER, sweeps - done)
@@ -180,7 +184,7 @@ def sweep_diagonals(sweeps, base, rows, columns, right, down, field, key, gamma,
 
 @kernel
 def _diagonal(d, number, R, C, right, down, field, key, gamma, x):
-    """Update the sites of a diagonal; that in row r is step number + d + r (C - 1) of the scan."""
+    """Update the sites of diagonal d; the site in row r is step number + d + r (C - 1) of the scan."""
     low, high = max(0, d - C + 1), min(R - 1, d)
     at = d * min(R, C)
     before, after = at - min(R, C), at + min(R, C)

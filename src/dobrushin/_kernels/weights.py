@@ -1,7 +1,7 @@
-"""Mini-buckets (Dechter and Rish 2003; Liu and Ihler 2011): messages, tries with early abort, betting on weights.
+"""Mini-buckets (Dechter and Rish 2003; Liu and Ihler 2011): messages, tries that end early, bets on weights.
 
-Theory page, "Bounded weights". Tables hold logarithms in C order; -inf forbids. The variable that a bucket sums out is
-the last axis of all its tables, so that its states stand side by side.
+Theory page, "Bounded weights". Tables hold logarithms in C order; -inf stands for a forbidden state. The last axis of
+all tables of a bucket is the variable that the bucket sums out.
 """
 
 import numpy as np
@@ -11,13 +11,13 @@ from dobrushin._kernels.generator import mix
 from dobrushin._shared.compile import kernel
 
 UNIT = 2.0**-53
-# Exponentials of less are counted as 0.
+# Exponentials of smaller numbers are taken as 0.
 LOWEST = -690.0
 
 
 @kernel
 def advance(digit, sizes, strides, at):
-    """Go to the next combination of all axes but the last, in C order; return where it stands in the table."""
+    """Advance `digit` to the next combination of all axes but the last, in C order; return its place in the table."""
     a = sizes.size - 2
     while a >= 0:
         digit[a] += 1
@@ -32,7 +32,7 @@ def advance(digit, sizes, strides, at):
 
 @kernel
 def add_table(out, sizes, strides, table):
-    """out += table, which is repeated along the axes where its stride is 0."""
+    """Add a table to `out`, repeated along the axes with stride 0."""
     last, step, at = sizes[sizes.size - 1], strides[sizes.size - 1], 0
     digit = np.zeros(sizes.size, dtype=np.int64)
     for e in range(0, out.size, last):
@@ -48,7 +48,7 @@ def add_table(out, sizes, strides, table):
 
 @kernel
 def add_up(table, sizes, strides, out):
-    """Add every entry of a table of numbers to an entry of a table with fewer axes."""
+    """Add a table of numbers, summed over the axes with stride 0, to `out`."""
     last, step, at = sizes[sizes.size - 1], strides[sizes.size - 1], 0
     digit = np.zeros(sizes.size, dtype=np.int64)
     for e in range(0, table.size, last):
@@ -65,7 +65,7 @@ def add_up(table, sizes, strides, out):
 
 @kernel
 def exponentials(table, top, scale):
-    """exp((table - top) scale), 0 for what is below e^-690."""
+    """Return exp((table - top) scale), with 0 for numbers below e^-690."""
     out = np.empty(table.size)
     for e in range(table.size):
         t = (table[e] - top) * scale
@@ -75,7 +75,7 @@ def exponentials(table, top, scale):
 
 @kernel
 def log_sums(table, states, weight, out):
-    """out[s] = w log sum_x exp(table[s, x] / w): a Hölder message; the logarithm of a sum for w = 1."""
+    """Set out[s] to the Hölder message w log sum_x exp(table[s, x] / w), the log of a sum for weight w = 1."""
     inverse = 1.0 / weight
     for s in range(out.size):
         top = table[s * states]
@@ -93,7 +93,7 @@ def log_sums(table, states, weight, out):
 
 @kernel
 def shares(table, states, weight, belief, out):
-    """out[s, x] = belief[s] exp(table[s, x] / w) / sum_x exp(table[s, x] / w)."""
+    """Set out[s, x] to belief[s] exp(table[s, x] / w) / sum_x exp(table[s, x] / w) for weight w."""
     inverse = 1.0 / weight
     for s in range(belief.size):
         top = table[s * states]
@@ -112,10 +112,11 @@ def shares(table, states, weight, belief, out):
 
 @kernel
 def tighten(sizes, states, strides, start, products, inverses, which, out):
-    """out[S_r] = max over the rest of S of sum_x prod_s products_s[S_s, x] / prod over s != r of messages_s[S_s].
+    """Tighten the message of group r = `which`, given the messages of the other groups of its bucket.
 
-    Groups stand one after the other: messages of group s from start[s] on, its products from states * start[s] on.
-    `sizes` are those of S, `strides` has a row for each group. Zeros of messages have inverse 0.
+    out[S_r] is the maximum over the rest of S of sum_x prod_s products_s[S_s, x] / prod over s != r of messages_s[S_s].
+    The messages of group s begin at start[s], its products at states * start[s]. `sizes` are the sizes of the axes S,
+    and `strides` has a row for each group. A message of 0 has the inverse 0.
     """
     groups, axes = strides.shape
     at = start.copy()
@@ -152,11 +153,11 @@ def tighten(sizes, states, strides, start, products, inverses, which, out):
 def draw_tries(keys, threshold, steps, reads, pairs, constants, table, asked, x, out):
     """Draw tries from the proposal, last variable first; out has the logarithm of each weight and the asked states.
 
-    Step t is of variable steps[0, t] with steps[1, t] states. Its bucket is the sum of the reads number steps[2, t] to
-    steps[3, t] - 1; those up to steps[2, t + 1] - 1 are its messages, where it was split, to which constants[t] is
-    added. The variable is drawn if steps[4, t]. Read r begins at reads[0, r], plus stride times state for the pairs
-    from reads[1, r] on. Where the logarithm of the weight falls below `threshold`, the try goes on with the probability
-    that keeps the mean.
+    Step t is about variable steps[0, t] with steps[1, t] states. Its bucket is the sum of the reads steps[2, t] to
+    steps[3, t] - 1. The reads steps[3, t] to steps[2, t + 1] - 1 are the messages of a split bucket, to which
+    constants[t] is added. The variable is drawn if steps[4, t] is 1. Read r begins at reads[0, r], plus stride times
+    state for the pairs from reads[1, r] on. A try whose log-weight falls below `threshold` continues with the
+    probability that keeps the mean weight.
     """
     log = np.empty(64)
     for c in range(keys.shape[1]):
@@ -214,7 +215,7 @@ def draw_tries(keys, threshold, steps, reads, pairs, constants, table, asked, x,
 
 @kernel
 def wealth(y, z, bets, share, p, sign):
-    """Logarithm of prod_t (1 + sign b_t (y_t - p z_t)), where b_t is at most share / p, or share / (1 - p) for -1."""
+    """Return log prod_t (1 + sign b_t (y_t - p z_t)), bets b_t cut at share / p, or share / (1 - p) for sign -1."""
     room = p if sign > 0.0 else 1.0 - p
     most = share / room if room > 1e-300 else np.inf
     total, product = 0.0, 1.0
@@ -228,7 +229,7 @@ def wealth(y, z, bets, share, p, sign):
 
 @kernel
 def bet(y, z, aim, sums):
-    """The bets aim sum z / sum (y - m z)^2 by the values before each; sums = (sum z, sum y, sum of squares) so far."""
+    """Return bets aim * sum z / sum (y - m z)^2 over earlier values; `sums` are sum z, sum y, sum of squares."""
     bets = np.empty(y.size)
     for t in range(y.size):
         bets[t] = aim * sums[0] / sums[2]
@@ -241,10 +242,10 @@ def bet(y, z, aim, sums):
 
 @kernel
 def limit(y, z, bets, share, needed, sign, inside):
-    """The end of the interval of all p whose wealth stays below e^needed: above (sign 1) or below (-1) this p.
+    """Return the lower end (sign 1) or the upper end (sign -1) of the interval of all p with log-wealth below `needed`.
 
-    The wealth falls (rises) with p. Bisection begins at `inside`; where that is itself outside, the end that is found
-    is one of a larger interval.
+    The wealth falls with p for sign 1 and rises for sign -1. Bisection begins at `inside`; if this point is itself
+    outside, the result is the end of a larger interval.
     """
     outside = 0.0 if sign > 0.0 else 1.0
     if wealth(y, z, bets, share, outside, sign) < needed:
