@@ -339,8 +339,6 @@ def test_auto_takes_clusters_for_a_cold_ferromagnet():
     found = db.estimate(torus, db.Joint(0, 300), tolerance=0.02, seed=1)
     assert found.seed == 1
     assert "exact draws, kernel clusters, seed 1" in found.footer
-    with pytest.raises(db.CertificateError, match="no proof of such answers can be written yet"):
-        db.estimate(torus, db.Joint(0, 300), tolerance=0.02, method="clusters", proof="unwritten.proof")
 
 
 def test_a_limit_in_time_leaves_the_first_draws_with_wider_intervals(monkeypatch):

@@ -328,6 +328,9 @@ ANSWERS = {
     "sums": lambda: db.estimate(GRID, [0, db.Joint(1, 2)], method="exact", seed=1),
     "extremes": lambda: db.estimate(GRID, [12], method="local", evidence={7: 1}, seed=1),
     "region": lambda: db.estimate(LABELS, [0], method="local", tolerance=0.1, seed=1),
+    "clusters": lambda: db.estimate(GRID, [0, 7], method="clusters", tolerance=0.1, seed=1),
+    "pairs of clusters": lambda: db.estimate(LABELS, [0, db.Joint(0, 1)], method="clusters", tolerance=0.02, seed=1),
+    "symmetry": lambda: db.estimate(LABELS, [0], method="symmetry"),
     "bound": lambda: db.variation(GRID, db.Scan.systematic(25, 50), [0, 1]),
     "limit": lambda: db.coalescence(GRID, db.Scan.systematic(25, 100), [0, 1], runs=256, seed=3),
 }

@@ -37,7 +37,6 @@ class ClusterDraws(Method):
 
     name: ClassVar[str] = "clusters"
     outcomes: ClassVar[str] = "exact draws"
-    has_proof: ClassVar[bool] = False
 
     def __init__(self, query: Query, plan: Plan, runner: ClusterRunner) -> None:
         super().__init__(query, plan)
@@ -54,6 +53,10 @@ class ClusterDraws(Method):
         runner = try_runner(query.model, query.positions, pilot)
         if runner is None:
             raise cls.refuse(f"random clusters did not coalesce in a pilot of about {pilot:g} s.")
+        if query.proof and any(_links_of(question, runner.magnet) is None for question in query.questions):
+            raise cls.refuse(
+                "proofs of random clusters are about single variables, and pairs that are connected and have no fields."
+            )
         try:
             draws = max(_draws_for(query, question, runner) for question in query.questions)
         except BudgetError as error:
@@ -151,7 +154,7 @@ class _ClusterRun(Run):
                 continue
             columns = self.query.columns(question)
             if isinstance(tally, _Links):
-                tally.add_clusters(block.clusters[:, columns])
+                tally.add_clusters(block.clusters[:, columns], self.query.proof)
                 continue
             if states is None:
                 states = self.as_states(block.states())
@@ -217,6 +220,7 @@ class _Links(Tally):
         self.slope, self.base, self.link = slope, base, link
         self.hits = np.zeros(int(link.max()) + 1, dtype=np.int64)
         self.unknown = 0
+        self.kept: list[NDArray[np.int8]] = []  # of each draw and link whether it is there, -1 if open, for a proof
 
     def level(self, error: float) -> float:
         """Return the error probability of a connection: the states of a variable share that of their intervals."""
@@ -230,13 +234,15 @@ class _Links(Tally):
     def add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
         raise NotImplementedError("connections are counted in clusters")
 
-    def add_clusters(self, clusters: NDArray[np.int32]) -> None:
+    def add_clusters(self, clusters: NDArray[np.int32], keep: bool = False) -> None:
         """Add draws: the clusters of the question's variables."""
         is_pair = isinstance(self.question, JointMarginal)
         closed = clusters[:, 0] >= GHOST
         linked = clusters[:, :1] == clusters[:, 1:] if is_pair else clusters == GHOST
         self.hits += linked[closed].sum(axis=0)
         self.unknown += int((~closed).sum())
+        if keep:
+            self.kept.append(np.where(closed[:, None], linked, -1).astype(np.int8))
 
     def limits(self, outcomes: int, error: float, wrong: float, early: bool) -> tuple[NDArray[np.float64], ...]:
         level = self.level(error)

@@ -33,7 +33,6 @@ class Symmetry(Method):
 
     name: ClassVar[str] = "symmetry"
     is_certain: ClassVar[bool] = True
-    has_proof: ClassVar[bool] = False
 
     @classmethod
     def asking_seconds(cls, query: Query, quickly: bool) -> float | None:

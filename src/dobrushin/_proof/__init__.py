@@ -6,11 +6,22 @@ One writer for each method. To add one, write a function in a file of its own an
 from dobrushin._estimate.method import Method
 from dobrushin._proof.answers import answer_with_proof, register, seed_of_plan, write_answer
 from dobrushin._proof.certificates import write_coalescence, write_variation
-from dobrushin._proof.writers import variables_summed, write_chains, write_exact, write_local, write_runs
+from dobrushin._proof.clusters import variables_of_model, write_clusters
+from dobrushin._proof.writers import (
+    variables_connected,
+    variables_summed,
+    write_chains,
+    write_exact,
+    write_local,
+    write_runs,
+    write_symmetry,
+)  # fmt: skip
 
 __all__ = ["answer_with_proof", "seed_of_plan", "write_answer", "write_coalescence", "write_variation"]
 
 register("dobrushin", Method.updated, write_chains)
 register("coalescence", Method.updated, write_runs)
-register("exact", lambda method: range(method.query.model.n_variables), write_exact)
+register("exact", variables_of_model, write_exact)
 register("local", variables_summed, write_local)
+register("clusters", variables_of_model, write_clusters)
+register("symmetry", variables_connected, write_symmetry)

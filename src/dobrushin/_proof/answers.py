@@ -30,6 +30,8 @@ from dobrushin.errors import ArgumentError, BudgetError, CertificateError
 _END_DIGITS, _LEAST_WIDTH = 6, 1e-6
 # Limits on the check of a proof just written, by the checker's estimate.
 _CHECK_SECONDS, _CHECK_BYTES = 1200.0, 2.0**34
+# Methods whose only error is rounding, of which the checker's bound is another one.
+_ROUNDED = ("exact", "symmetry")
 # Extra relative width of sums, for the rounding of the checker.
 _SUM_MARGIN = 1e-11
 
@@ -92,7 +94,7 @@ def _writer(name: str) -> tuple[Inside, Writer]:
 
 def seed_of_plan(asked: Asked) -> np.random.SeedSequence:
     """Return the seed that follows from the question and the plan."""
-    if not any(piece.method is not None and piece.method.plan.scan is not None for piece in _pieces(asked)):
+    if all(piece.method is None or piece.method.plan.is_certain for piece in _pieces(asked)):
         return np.random.SeedSequence(0)
     plan, _, draft = _compose(asked)
     return np.random.SeedSequence(seed_from(text_of(plan), draft.arrays.arrays))
@@ -247,7 +249,7 @@ def _claim(estimate: Estimate, asked: Asked) -> dict[str, Any]:
             rows, rest = rest[: len(question)], rest[len(question) :]
             # Sums are rounded, and the checker's bound on that is another one.
             room: Any = _SUM_MARGIN if method is not None and method.plan.is_certain else 0.0
-            if method is not None and method.name == "exact":
+            if method is not None and method.name in _ROUNDED:
                 room = 4.0 * estimate.bias_bound[rows] + _SUM_MARGIN
             low, high = round_outwards(estimate.lower[rows], estimate.upper[rows], room, question)
             cuts = np.cumsum(question.sizes)[:-1] if isinstance(question, SingleMarginals) else np.empty(0, np.int64)

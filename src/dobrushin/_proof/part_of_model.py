@@ -107,8 +107,7 @@ class PartOfModel:
         candidates = set(self.numbers(self.left_out).tolist())
         if not candidates:
             return []
-        fixed = {int(self.numbers(np.array([i]))[0]): digit for i, digit in self.digits.items()}
-        scopes, tables = self._free_factors(fixed)
+        scopes, tables = self.free_factors()
         touching: dict[int, set[int]] = {}
         for k, scope in enumerate(scopes):
             for v in scope:
@@ -131,8 +130,9 @@ class PartOfModel:
             order.append(v)
         return order
 
-    def _free_factors(self, fixed: dict[int, int]) -> tuple[list[tuple[int, ...]], list[NDArray[np.float64]]]:
-        factors = self.factors
+    def free_factors(self) -> tuple[list[tuple[int, ...]], list[NDArray[np.float64]]]:
+        """Return the scopes and log-tables of all factors, given the evidence."""
+        factors, fixed = self.factors, {pair[0]: pair[1] for pair in self.evidence}
         scopes, tables = [], []
         for k in range(len(factors.scope_start) - 1):
             local = factors.scope[factors.scope_start[k] : factors.scope_start[k + 1]]

@@ -186,6 +186,22 @@ def _sum_blocks(flags: NDArray[np.bool_], block: int) -> NDArray[Any]:
     return np.concatenate([counts, rest]) if whole < len(flags) else counts
 
 
+# -- symmetry ----------------------------------------------------------------------------------
+
+
+def variables_connected(method: Method) -> NDArray[np.int64]:
+    """Return the variables in the components of the targets."""
+    query = method.query
+    component = query.model._form.components()
+    return np.flatnonzero(np.isin(component, component[query.positions]))
+
+
+def write_symmetry(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
+    """Write that a shift of all states changes nothing: the checker finds it in the factors."""
+    del draft, piece
+    return [({"method": "symmetry", "questions": asked}, {})]
+
+
 # -- sums --------------------------------------------------------------------------------------
 
 

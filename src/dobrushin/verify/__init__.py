@@ -3,8 +3,8 @@
 Read the files of this folder in this order: `document` (the file, and what a check may take),
 `claim` (in words), `model` (its factors), `compare` (them with those of a model file, read by
 `readers`), `proof` (its parts), `certificates` (bounds on scans), `draws` and `counts` (chains),
-`sums`, `fields`, and the verdict here. A further way to prove answers is a module with a
-`ProofMethod` in METHODS.
+`symmetry`, `clusters`, `sums`, `fields`, and the verdict here. A further way to prove answers is a
+module with a `ProofMethod` in METHODS.
 """
 
 import os
@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from dobrushin.verify.certificates import check_variation
+from dobrushin.verify.clusters import check_clusters
 from dobrushin.verify.compare import Reference
 from dobrushin.verify.counts import check_chains, check_sets
 from dobrushin.verify.document import Budget, Document, NotComparable, Rejected, TooLarge
 from dobrushin.verify.fields import NUMBERS, check_field
 from dobrushin.verify.proof import Proof, ProofMethod
 from dobrushin.verify.sums import check_sums
+from dobrushin.verify.symmetry import check_symmetry
 
 HOLDS, FAILS = "holds", "does not hold"
 SAMPLED = "holds if the blocks that were not replayed are like those that were"
@@ -36,6 +38,8 @@ SCAN = {"scan": str, "steps": int}
 CHAINS_OF = {**SCAN, "confidence": float, "chains": int}
 DRAWN = {**CHAINS_OF, "kernel": str, "places": str, "start": str}
 DRAWN |= {"trials": int, "aim": float, "run": int}
+CLUSTERS = {"confidence": float, "chains": int, "trials": int, "aim": float, "kernel": str}
+CLUSTERS |= {"past": int, "rounds": int, "edges": str, "colours": str}
 OUTCOME = {"drawn": int, "block": int, "counts": str, "means": list}
 BOUND = {**SCAN, "error": str, "initial": str, "matrix": str}
 SUMMED = {"order": str, "border": str, "sweep": str, "sweeps": int}
@@ -46,6 +50,8 @@ METHODS = {
     "coalescence": ProofMethod(
         check_sets, {*LAWS, "joint"}, {**DRAWN, "words": int}, {**OUTCOME, "attempt": int}
     ),
+    "clusters": ProofMethod(check_clusters, {"law"}, CLUSTERS, OUTCOME),
+    "symmetry": ProofMethod(check_symmetry, {"law"}, {}, {}),
     "sums": ProofMethod(check_sums, LAWS, SUMMED, {}),
     "variation": ProofMethod(check_variation, {"distance"}, BOUND, {}),
     "field": ProofMethod(check_field, {"joint", "bias", *NUMBERS}, FIELD, {"numbers": list}),

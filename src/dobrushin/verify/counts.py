@@ -6,10 +6,12 @@ First which ends of intervals follow from counts of independent outcomes, and li
 import math
 import secrets
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from dobrushin.verify.certificates import forward, influence
+from dobrushin.verify.claim import ProofQuestion
 from dobrushin.verify.document import Array, Budget, items, require, require_all
 from dobrushin.verify.draws import KERNELS, SETS, Walk
 from dobrushin.verify.proof import SOME_STATE, ProofPart
@@ -98,7 +100,7 @@ def mean_limits(
 class Counts:
     """The outcomes of a part, drawn again: all of them, or blocks that the checker picks."""
 
-    def __init__(self, part: ProofPart, walk: Walk, more: int = 1) -> None:
+    def __init__(self, part: ProofPart, walk: Any, more: int = 1) -> None:
         """A second try has `more` times as many runs."""
         self.part, self.walk, self.proof, plan = part, walk, part.proof, part.plan
         drawn, self.block = part.outcome["drawn"], part.outcome["block"]
@@ -136,8 +138,9 @@ class Counts:
 
     def _charge(self, what: str, chains: int, size: float = 0.0) -> None:
         """Count the work of drawing chains, unless the user has asked for it."""
-        seconds = self._seconds(chains) if self.proof.replay is None else 0.0
-        self.proof.budget.charge(what, seconds, briefly=size)
+        seconds, is_asked = self._seconds(chains), self.proof.replay is not None
+        self.proof.budget.charge(what, 0.0 if is_asked else seconds, briefly=size)
+        self.walk.paid = math.inf if is_asked else self.walk.work + seconds
 
     def _replay_blocks(self) -> None:
         """Draw blocks of chains again, and compare their counts with those in the file."""
@@ -160,30 +163,33 @@ class Counts:
             require(is_same, "The counts of a block are not those that its chains give.")
         proof.blocks, proof.replayed = proof.blocks + number, proof.replayed + len(picked)
         total = iter(stated.sum(axis=0).tolist())
-        widths = {k: q.cells + self.walk.is_sets for k, q in self.counted.items()}
+        widths = {k: self.width(question) for k, question in self.counted.items()}
         self.totals = {k: list(islice(total, width)) for k, width in widths.items()}
 
     def _count(self, firsts: Array, size: int) -> Array:
-        """Count outcomes in blocks of `size` chains, each beginning at one of `firsts`.
-
-        The columns are the cells of each question and, for runs of sets, the runs that did not
-        coalesce. A bound on a joint law has no cells.
-        """
+        """Count outcomes in blocks of `size` chains, each beginning at one of `firsts`."""
         chains, columns = (firsts[:, None] + np.arange(size)).ravel(), []
         digits = self.walk.outcomes(chains).astype(np.int64)
         block = np.repeat(np.arange(len(firsts)), size)
         for question in self.counted.values():
             own = digits[[self.row[v] for v in question.variables]]
-            width = question.cells + self.walk.is_sets
-            cell = np.full(own.shape[1], width)  # closed runs of a bound are not counted
-            if question.is_law:
-                cell = np.ravel_multi_index(tuple(np.maximum(own, 0)), question.sizes)
-            cell = np.where((own < 0).any(axis=0), question.cells, cell)
+            width, cell = self.width(question), self.cells(question, own)
             kept = (chains < self.trials) & (cell < width)
             place = block[kept] * width + cell[kept]
             found = np.bincount(place, minlength=len(firsts) * width)
             columns.append(found.reshape(len(firsts), width))
         return np.concatenate(columns, axis=1)
+
+    def width(self, question: ProofQuestion) -> int:
+        """Return how many numbers are counted: cells and, for runs on sets, open runs."""
+        return question.cells + self.walk.is_sets
+
+    def cells(self, question: ProofQuestion, own: Array) -> Array:
+        """Return the cell of each outcome; closed runs of a bound on a joint law are in none."""
+        cell = np.full(own.shape[1], self.width(question))
+        if question.is_law:
+            cell = np.ravel_multi_index(tuple(np.maximum(own, 0)), question.sizes)
+        return np.where((own < 0).any(axis=0), question.cells, cell)
 
     def _seconds(self, chains: int) -> float:
         """Estimate how long it takes to draw and count chains."""

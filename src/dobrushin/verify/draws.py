@@ -58,6 +58,10 @@ class Streams:
         """Return one word of each stream."""
         return _mix(self.gamma * np.uint64(counter) + self.key)
 
+    def words(self, stream: int, counters: Array) -> Words:
+        """Return some words of one stream."""
+        return _mix(self.gamma[stream] * counters.astype(np.uint64) + self.key[stream])
+
     def lanes(self, first: int, count: int) -> NDArray[np.uint8]:
         """Return the 64 bits of words of each stream, the lowest first: (words, chains)."""
         words = np.stack([self.word(first + p) for p in range(count)])
@@ -87,6 +91,7 @@ class Walk:
         )
         proof.runs.add(run)
         self.entropy, key = proof.seed()
+        self.work = self.paid = 0.0  # seconds that were spent, and charged for
         self.spawn_key = (*key, *((1990, 4, run) if run else ()), *mark)
 
     def _read_places(self, proof: Proof, name: str, needed: set[int]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 MODULES = (
     *("document", "claim", "model", "readers/tables", "readers/networks", "readers/energies"),
     *("readers/arrays", "readers/__init__", "compare", "proof", "certificates", "draws", "counts"),
-    *("sums", "fields", "__init__", "__main__"),
+    *("symmetry", "clusters", "sums", "fields", "__init__", "__main__"),
 )
 HEADER = '''"""Check proof files of dobrushin: python {name} answer.proof [model-file].
 
