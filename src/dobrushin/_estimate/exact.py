@@ -29,9 +29,9 @@ from dobrushin.errors import BudgetError
 SECONDS_PER_VARIABLE = 2.4e-5
 # In models with more variables, a first question about one variable gets its own plan.
 _LARGE_VARIABLES = 2**16
-# SingleMarginals of all variables are summed and kept for later questions if this takes at most this number of seconds.
-_KEPT = 0.5
-# Seconds that log P(evidence) may take, or the share of the expected seconds of the answer, whichever is more.
+# The marginals of all variables are kept for later questions if summing them takes at most this number of seconds.
+_KEPT_SECONDS = 0.5
+# log P(evidence) may take this number of seconds, or this share of the expected seconds of the answer if that is more.
 _SECONDS_TO_WEIGH, _SHARE_TO_WEIGH = 0.1, 0.5
 
 
@@ -160,7 +160,11 @@ def _plan_for(query: Query, question: TargetQuestion) -> SumPlan:
         return known_plan(space, _limit(query), tuple(positions))
     plan = known_plan(space, _limit(query))
     rebuilt = space.model.n_variables * SECONDS_PER_VARIABLE  # what a plan for these alone would take
-    if plan.seconds <= max(_KEPT, rebuilt) or 2 * len(positions) > space.model.n_variables or space.sums is not None:
+    if (
+        plan.seconds <= max(_KEPT_SECONDS, rebuilt)
+        or 2 * len(positions) > space.model.n_variables
+        or space.sums is not None
+    ):
         return plan
     return plan.asking(space.model._form.tables(), [(i,) for i in positions])
 
@@ -202,6 +206,12 @@ def known_plan(space: Workspace, limit: float, group: tuple[int, ...] = ()) -> S
 # -- the probability of the evidence, a quotient of two partition functions ---------------------
 
 
+def digits_of(model: Model, evidence: Mapping[Any, int]) -> dict[int, int]:
+    """Return evidence by label as positions of variables and numbers of states, 0 to k-1."""
+    positions = {model.index(label): state for label, state in evidence.items()}
+    return {i: model.states(i).index(state) for i, state in positions.items()}
+
+
 def weigh_evidence(
     estimate: Estimate, model: Model, observed: Mapping[Any, int], settings: Settings, running: Running
 ) -> Estimate:
@@ -234,9 +244,7 @@ def _log_evidence(whole: Workspace, evidence: Mapping[Any, int], allowed: float,
 
     allow(2.0 * model.n_variables * SECONDS_PER_VARIABLE)
     tables = model._form.tables()
-    positions = {model.index(label): state for label, state in evidence.items()}
-    digits = {i: model.states(i).index(state) for i, state in positions.items()}
-    above = plan_partition(tables, digits, limit, working)
+    above = plan_partition(tables, digits_of(model, evidence), limit, working)
     allow(above.seconds)
     if whole.log_partition is None:
         below = plan_partition(tables, {}, limit, working)

@@ -16,6 +16,7 @@ from scipy.sparse import csgraph
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.choice import choose_for_call
 from dobrushin._estimate.estimator import answer_query
+from dobrushin._estimate.exact import digits_of
 from dobrushin._estimate.query import LEAST_ERROR, Settings, read_evidence, read_settings
 from dobrushin._estimate.weights import log_partition_limits, run_pilot
 from dobrushin._exact.arithmetic import UNIT, Working, no_allowed_state
@@ -35,14 +36,15 @@ from dobrushin._shared.text import printable
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, Interrupted
 from dobrushin.typing import Evidence, ModelLike, PartitionMethod, Seed
 
-# "auto" sums over all states if that is expected to take at most so many seconds; in larger models it does not ask.
-_QUICK, _MAX_VARIABLES = 10.0, 2**15
-# Levels between two cuts, and the entries that the sums between the cuts may have.
+# "auto" sums over all states if this is expected to take at most `_QUICK_SECONDS`; larger models are not tried.
+_QUICK_SECONDS, _MAX_VARIABLES = 10.0, 2**15
+# Numbers of levels between two cuts, in the order in which they are tried, and the largest number of table entries of
+# the sums between the cuts.
 _SPACINGS, _MAX_ENTRIES = (24, 16, 12, 8, 6, 4, 3, 2, 1), 2.0**28
-# Bits of mini-buckets, the largest logarithm of U / Z, and the largest number of tries that weights are of use with.
+# Size of the mini-buckets in bits; above this logarithm of U / Z weights are refused; the largest number of tries.
 _BITS, _MAX_GAP, _MAX_TRIES = 16.0, 12.0, 2**24
 # Seconds to find out whether the first factor of the chain rule is certain.
-_PLANNING = 2.0
+_PLANNING_SECONDS = 2.0
 # Attempts at one conditional probability, each with half of the error probability of the one before.
 _ATTEMPTS = 6
 
@@ -193,7 +195,7 @@ class _Chain:
     Attributes
     ----------
     given : dict from label to state
-        The evidence, which grows by what was multiplied already.
+        The evidence, and the variables whose factors are already multiplied.
     confidence : float
         1 as long as no factor involved random draws.
     """
@@ -217,14 +219,10 @@ class _Chain:
     def _tables(self) -> FactorTables:
         return self.model._form.tables()
 
-    def _digits(self, evidence: Mapping[Hashable, int]) -> dict[int, int]:
-        positions = {self.model.index(label): state for label, state in evidence.items()}
-        return {i: self.model.states(i).index(state) for i, state in positions.items()}
-
     def exact(self, evidence: Mapping[Hashable, int], seconds: float = math.inf) -> LogPartition:
         """Return log Z given evidence by sums over all states; `BudgetError` if they are expected to take longer."""
         limit, working = read_memory(self._settings.memory_limit), Working()
-        plan = plan_partition(self._tables, self._digits(evidence), limit, working)
+        plan = plan_partition(self._tables, digits_of(self.model, evidence), limit, working)
         if plan.seconds > seconds:
             raise BudgetError("Summing over the states", plan.seconds, seconds, "seconds", "Raise 'time_limit'.")
         with self.running.deadline:
@@ -235,7 +233,7 @@ class _Chain:
         if not self.model._is_whole or self.model.n_variables > _MAX_VARIABLES:
             return None
         try:
-            return [self.exact(evidence, _QUICK) for evidence in cases]
+            return [self.exact(evidence, _QUICK_SECONDS) for evidence in cases]
         except BudgetError as refusal:
             log.info("not by sums over all states: %s", refusal)
             return None
@@ -244,7 +242,7 @@ class _Chain:
         """Return log Z given evidence by weighted tries, with a share of the tolerance and of the error probability."""
         aim, error = share * self.tolerance, share * (1.0 - self._settings.confidence)
         try:
-            rest, constant = condition(self._tables, self._digits(evidence))
+            rest, constant = condition(self._tables, digits_of(self.model, evidence))
             if rest is None or constant == -math.inf:
                 rounding = 4.0 * UNIT * abs(constant) + self._tables.error if constant > -math.inf else 0.0
                 return LogPartition(constant, rounding, "weights")
@@ -302,12 +300,12 @@ class _Chain:
         return answer
 
     def is_certain(self, labels: list[Hashable], factors: int) -> bool:
-        """Return whether the first factor of the chain rule can be bounded for certain, at little cost."""
+        """Return whether a method without random draws can bound the first factor of the chain rule quickly."""
         if not labels:
             return True
         settings = replace(self._settings, tolerance=min(0.1, 0.2 * self.tolerance / factors))
         try:
-            with Deadline(_PLANNING, "the chain rule"):
+            with Deadline(_PLANNING_SECONDS, "the chain rule"):
                 return choose_for_call(self.model, labels, self.given, settings)[0].is_certain
         except (CertificateError, BudgetError):
             return False
@@ -320,7 +318,7 @@ class _Chain:
         return LogPartition.ratio(rest, factors)
 
     def log_probability(self, factors: Sequence[tuple[Hashable, Any]]) -> LogPartition:
-        """Return log P of states that are observed one after the other; the likeliest one where a state is None."""
+        """Return log P of pairs (label, state), by the chain rule; for a state None the likeliest state is taken."""
         logs, room = [], self.tolerance
         with bar(len(factors), "multiplying probabilities", "factors") as report:
             for done, (label, state) in enumerate(factors):
@@ -339,7 +337,7 @@ class _Chain:
         return LogPartition(value, 0.5 * (upper - lower) + rounding, "chain", self.confidence)
 
     def _factor(self, label: Hashable, state: Any, error: float, factors: int) -> tuple[Any, float, float]:
-        """Return a state and an interval for its probability, of half-width `error` in logarithm at most."""
+        """Return the state and an interval for its probability, whose logarithm has a half-width of at most `error`."""
         alpha = (1.0 - self._settings.confidence) / factors
         tolerance = min(0.1, 0.5 * error)
         for _ in range(_ATTEMPTS):
@@ -370,11 +368,11 @@ class _Chain:
             raise CertificateError({"chain": reason}, "") from None
 
     def _left(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return those of some variables that are not observed."""
+        """Return the positions of variables that are not observed."""
         return np.setdiff1d(positions, [self.model.index(label) for label in self.given])
 
     def cut(self) -> NDArray[np.int64]:
-        """Return variables without which the sums over the others are short: every few levels of a sweep."""
+        """Return variables that cut the graph into pieces of small treewidth: every few levels of a sweep."""
         n, sizes = self.model.n_variables, self._tables.cardinalities
         start, neighbors = self._tables.adjacency
         left = self._left(np.arange(n))
@@ -396,12 +394,12 @@ class _Chain:
 
 
 def _levels(graph: Any) -> NDArray[np.int64]:
-    """Return the distance of each variable from one at the end of its component."""
+    """Return the distance of each variable from a variable at the end of its component."""
     n = graph.shape[0]
     _, component = csgraph.connected_components(graph, directed=False)
     _, ends = np.unique(component, return_index=True)
     for _ in range(2):
-        # One more vertex beside the ends of all components, so that one search is enough.
+        # One more vertex, joined to the ends of all components, so that one search is enough.
         links = sparse.coo_array((np.ones(len(ends)), (np.full(len(ends), n), ends)), shape=(n + 1, n + 1))
         joined = sparse.block_diag([graph, sparse.coo_array((1, 1))]) + links
         distance = csgraph.shortest_path(joined.tocsr(), directed=False, unweighted=True, indices=n)[:n]

@@ -1,4 +1,4 @@
-"""SingleMarginals that are uniform by symmetry: a relabelling of states leaves the model unchanged. [trusted]
+"""Marginals that are uniform by symmetry: a relabelling of states leaves the model unchanged. [trusted]
 
 If the same permutation of the states of all variables of a component changes no potential, and takes every state to
 every other one by repetition, the states of each variable are equally likely, at any temperature.
@@ -24,8 +24,8 @@ from dobrushin._models.potts import LabelPairs
 from dobrushin._models.spins import SpinTerms
 from dobrushin._shared.running import Running
 
-# It is asked after the other quick methods, which answer small and weakly coupled models with a proof.
-_LAST_OF_THE_QUICK = 1.0
+# "auto" asks quick methods in the order of these seconds: this one last, since answers of the others can be proved.
+_SECONDS_TO_COME_LAST = 1.0
 
 
 class Symmetry(Method):
@@ -37,20 +37,20 @@ class Symmetry(Method):
     @classmethod
     def asking_seconds(cls, query: Query, quickly: bool) -> float | None:
         is_single = all(isinstance(question, SingleMarginals) for question in query.questions)
-        return _LAST_OF_THE_QUICK if quickly and is_single and not query.is_part else None
+        return _SECONDS_TO_COME_LAST if quickly and is_single and not query.is_part else None
 
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
         if query.is_part or not all(isinstance(question, SingleMarginals) for question in query.questions):
-            if choice.by_name:
-                raise cls.refuse("only the marginals of single variables follow from a symmetry of the whole model.")
-            return choice.best
-        if not _is_symmetric(query.model._form, query.positions):
-            if choice.by_name:
-                raise cls.refuse("no shift of all states by one leaves the potentials around the targets unchanged.")
-            return choice.best
-        words = "a relabelling of states leaves the model unchanged, so all states of a target are equally likely"
-        return cls(query, cls.draft(query, words, 0.0))
+            refusal = "only the marginals of single variables follow from a symmetry of the whole model."
+        elif not _is_symmetric(query.model._form, query.positions):
+            refusal = "no shift of all states by one leaves the potentials around the targets unchanged."
+        else:
+            words = "a relabelling of states leaves the model unchanged, so all states of a target are equally likely"
+            return cls(query, cls.draft(query, words, 0.0))
+        if choice.by_name:
+            raise cls.refuse(refusal)
+        return choice.best
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         _ = self.query.space.start  # raises if no state is allowed
@@ -86,7 +86,8 @@ def _is_symmetric(form: Form, positions: NDArray[np.int64]) -> bool:
     return not np.isin(component[positions], component[changed]).any()
 
 
-def _of_spins(form: Any) -> NDArray[np.bool_]:
+def _changed_spins(form: Any) -> NDArray[np.bool_]:
+    """Return the variables with a field, or with a term of odd order, which a flip of all spins changes."""
     changed = form.fields != 0
     if isinstance(form, SpinTerms):
         arity = np.diff(form.scope_start)
@@ -94,13 +95,14 @@ def _of_spins(form: Any) -> NDArray[np.bool_]:
     return np.asarray(changed)
 
 
-def _of_labels(form: LabelPairs) -> NDArray[np.bool_]:
+def _changed_labels(form: LabelPairs) -> NDArray[np.bool_]:
+    """Return the variables whose unaries differ between states: Potts couplings are the same after a shift."""
     given = form.given_unaries
     return np.zeros(form.n_variables, dtype=np.bool_) if given is None else (given != given[:, :1]).any(axis=1)
 
 
-def _of_tables(form: FactorTables) -> NDArray[np.bool_]:
-    """Return the variables of factors that a shift changes: tables of one arity are compared at once."""
+def _changed_tables(form: FactorTables) -> NDArray[np.bool_]:
+    """Return the variables of factors that a shift changes."""
     q, arity = int(form.sizes[0]), np.diff(form.scope_start)
     changed = np.zeros(form.n_variables, dtype=np.bool_)
     for size in np.unique(arity[arity > 0]).tolist():
@@ -114,8 +116,8 @@ def _of_tables(form: FactorTables) -> NDArray[np.bool_]:
 
 
 _READERS: dict[type[Form], Callable[[Any], NDArray[np.bool_]]] = {
-    SpinPairs: _of_spins,
-    SpinTerms: _of_spins,
-    LabelPairs: _of_labels,
-    FactorTables: _of_tables,
+    SpinPairs: _changed_spins,
+    SpinTerms: _changed_spins,
+    LabelPairs: _changed_labels,
+    FactorTables: _changed_tables,
 }

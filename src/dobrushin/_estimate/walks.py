@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,19 +25,20 @@ from dobrushin._shared.call import LateError
 from dobrushin._shared.running import Running
 from dobrushin._shared.text import counted
 
-# Variables visited for a law before anything is sampled, and laws for which that is tried.
+# For a quick answer: visits of variables for each law, and the largest number of laws.
 _QUICK_VISITS, _MAX_QUICK_LAWS = 10**5, 2
-# Variables visited for each law that planning did not come to, where the tolerance is missed.
-_FEW_VISITS = 10**4
-# Variables visited at once for a law where fewer were enough for a prediction that these will do.
+# For a quick answer: visits for a law once a prediction from fewer visits says that these are enough.
 _QUICK_FAR = 3 * 10**7
+# Visits for each law that planning did not reach, where the tolerance is missed.
+_FEW_VISITS = 10**4
+# Least seconds to try one law.
 _SECONDS_PER_LAW = 0.02
 # Largest number of variables of a law.
-_MOST_VARIABLES = 6
-# Seconds that walks may take where the call sets no limit, and in the place of an answer that is expected to take more
-# than the second number.
-_PATIENCE, _SOON = 10.0, 1.0
-# Share of the tolerance for what is cut off: the rest is for rounding.
+_MAX_VARIABLES = 6
+# Seconds that walks may take where the call has no time limit; an answer of another method that is expected within the
+# second number of seconds is preferred.
+_PATIENCE, _SOON_SECONDS = 10.0, 1.0
+# Share of the tolerance for the branches that are cut: the rest is for rounding.
 _SHARE = 0.999
 
 
@@ -68,7 +69,7 @@ class Walks(Method):
             return own if own.plan.reaches_tolerance else None
         best, patience = choice.best, allowed_seconds(query, _PATIENCE)
         if not choice.by_name and best is not None:
-            if best.plan.is_certain or best.plan.seconds <= _SOON:
+            if best.plan.is_certain or best.plan.seconds <= _SOON_SECONDS:
                 return best
             patience = min(patience, best.plan.seconds)
         own = cls._propose(query, int(patience / SECONDS_PER_VISIT), choice.by_name)
@@ -81,23 +82,24 @@ class Walks(Method):
 
     @classmethod
     def _propose(cls, query: Query, most: int, by_name: bool, far: int = 0) -> Walks:
-        """Make walks that visit about so many variables; unless asked by name, end at the first law that needs more."""
+        """Make walks with about `most` visits; unless asked by name, end at the first law that needs more.
+
+        `far`: visits for a law once a prediction says that these are enough.
+        """
         tree = read_walks(query.model._form)
         if isinstance(tree, str):
             raise query.space.impossible() if tree == IMPOSSIBLE else cls.refuse(tree)
+        count = left = count_laws(query)
         laws: list[list[WalkLaw]] = []
-        left = count_laws(query)
         reaches, visited = True, 0
         for question in query.questions:
-            laws.append([])
-            for positions in _laws_of(question):
-                law = WalkLaw(tree, positions)
-                laws[-1].append(law)
+            laws.append([WalkLaw(tree, positions) for positions in _laws_of(question)])
+            for law in laws[-1]:
                 if reaches or by_name:
                     reaches &= law.narrow(_SHARE * query.tolerance / _slope(question), (most - visited) // left, far)
                 visited += law.visited
                 left -= 1
-        reason = f"walks from {counted(count_laws(query), 'target')} visit {visited:,} variables"
+        reason = f"walks from {counted(count, 'target')} visit {visited:,} variables"
         seconds = SECONDS_PER_VISIT * visited
         own = cls(query, cls.draft(query, reason, None, seconds=seconds, reaches_tolerance=reaches), laws)
         own.plan = replace(own.plan, bias=min(own.half_width, query.tolerance))
@@ -106,14 +108,11 @@ class Walks(Method):
     @property
     def half_width(self) -> float:
         """Return half the width of the widest interval."""
-        return max(float(0.5 * (rows.upper - rows.lower).max()) for rows in self._rows())
+        return max(float(0.5 * (rows.upper - rows.lower).max()) for rows in self.rows)
 
     def updated(self) -> NDArray[np.int64]:
         """Return the variables whose neighbours were read."""
-        seen = np.zeros(self.query.model.n_variables, dtype=np.bool_)
-        for law in (law for group in self.laws for law in group):
-            seen |= law.seen
-        return np.flatnonzero(seen)
+        return np.flatnonzero(np.logical_or.reduce([law.seen for group in self.laws for law in group]))
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """Return the intervals of the walks; a `CertificateError` with them if one is wider than the tolerance."""
@@ -130,7 +129,7 @@ class Walks(Method):
         )
 
     def so_far(self) -> Estimate | None:
-        """Return the intervals of the walks; None if they read what a part of a model does not have."""
+        """Return the intervals of the walks; None if walks in a part of a model reached its border."""
         for question, group in zip(self.query.questions, self.laws, strict=True):
             for law in group:
                 if not law.visited:  # planning ended at a law before it
@@ -145,9 +144,11 @@ class Walks(Method):
             "sums, products and potentials were rounded outwards (included)",
             *unchecked_weights(self.query),
         )
-        return self.assemble(self._rows(), 1.0, words)
+        return self.assemble(self.rows, 1.0, words)
 
-    def _rows(self) -> list[AnswerRows]:
+    @property
+    def rows(self) -> list[AnswerRows]:
+        """Return the rows of each question, from the walks so far."""
         return [_rows_of(question, group) for question, group in zip(self.query.questions, self.laws, strict=True)]
 
     @classmethod
@@ -155,7 +156,7 @@ class Walks(Method):
         return [
             "The probabilities follow from the trees of all walks that start at a target and visit no variable twice. "
             "No random draws are involved.",
-            f"Branches that matter least were cut. Whatever lies beyond changes no result by more than "
+            f"Branches with the least effect were cut. The variables beyond change no result by more than "
             f"{estimate._bias_text}, rounding included: the intervals are valid with certainty.",
         ]
 
@@ -165,13 +166,13 @@ def _laws_of(question: StateQuestion) -> list[tuple[int, ...]]:
     positions = tuple(question.positions.tolist())
     if not question.needs_joint_law:
         return [(v,) for v in positions]
-    if len(positions) > _MOST_VARIABLES:
-        raise Walks.refuse(f"laws of at most {_MOST_VARIABLES} variables are found by walks, not {len(positions)}.")
+    if len(positions) > _MAX_VARIABLES:
+        raise Walks.refuse(f"walks give the joint law of at most {_MAX_VARIABLES} variables, not of {len(positions)}.")
     return [positions]
 
 
 def _slope(question: StateQuestion) -> float:
-    """Bound the half-width of an answer by that of the joint states."""
+    """Return the largest ratio of the half-width of an answer to the half-widths of the joint states."""
     if not isinstance(question, Mean):
         return 1.0
     return question.span * 0.5 * 2 ** len(question.positions)
@@ -180,16 +181,10 @@ def _slope(question: StateQuestion) -> float:
 def _rows_of(question: StateQuestion, laws: list[WalkLaw]) -> AnswerRows:
     low, high = (np.concatenate(ends) for ends in zip(*(law.limits() for law in laws), strict=True))
     if isinstance(question, Mean):
-        values = question.values(_states_of(question), 0)
+        values = question.values(np.array(list(product(*question.values_of))), 0)  # last variable fastest
         middle = 0.5 * (values.max() + values.min())
         ends = np.stack([low * (values - middle), high * (values - middle)])
         slack = 2.0**-48 * len(values) * float(np.abs(values).max(initial=1.0))
         low, high = (np.array([middle + part.sum()]) for part in (ends.min(axis=0) - slack, ends.max(axis=0) + slack))
-    least, most = question.bounds
-    low, high = np.maximum(low, least), np.minimum(high, most)
+    low, high = np.maximum(low, question.bounds[0]), np.minimum(high, question.bounds[1])
     return AnswerRows(0.5 * (low + high), low, high, 0.5 * (high - low))
-
-
-def _states_of(question: Mean) -> NDArray[Any]:
-    """Return all joint states of a question, the last variable changing fastest."""
-    return np.array(list(product(*question.values_of)))
