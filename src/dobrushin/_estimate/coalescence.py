@@ -37,7 +37,7 @@ from dobrushin._shared.running import PLAIN, Running, child_seed
 from dobrushin._shared.text import percent, rounded_up
 from dobrushin.errors import BudgetError
 
-# Seconds that a simulation may be expected to take when no budget is given.
+# Seconds that a simulation may be expected to take where the call has no time limit.
 _PATIENCE = 30.0
 _TOO_MANY = 2**62
 _PILOT_RUNS = (128, 1024)

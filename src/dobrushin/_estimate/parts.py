@@ -28,7 +28,7 @@ from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import SingleMarginals, TargetQuestion
 from dobrushin._estimate.targets import shown
 from dobrushin._shared.call import guarded
-from dobrushin._shared.running import Running
+from dobrushin._shared.running import Running, child_seed
 from dobrushin.errors import BudgetError, CertificateError, Interrupted, WorkerError
 
 # Components of at most 2**_SMALL_BITS joint states always have a clique tree, and are answered together.
@@ -212,7 +212,7 @@ def _own_run(number: int, sequence: np.random.SeedSequence, running: Running) ->
     """Return the seed and checkpoint of a part; the first sampled part uses those of the call, so it can be resumed."""
     if not number:
         return sequence, running
-    child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN, number))
+    child = child_seed(sequence, *_OWN, number)
     if running.checkpoint is None:
         return child, running
     return child, replace(running, checkpoint=Path(f"{os.fspath(running.checkpoint)}.part{number}"))
@@ -288,7 +288,7 @@ def _by_relevance(query: Query) -> list[NDArray[np.int64]] | None:
     so on. None if no variable is barren (then groups are connected components), or if there are too many targets.
     """
     form, n = query.model._form, query.model.n_variables
-    # What is answered together: the number of its question, its columns there, and the positions of its variables.
+    # Targets that are answered together: number of their question, columns of the question, positions of variables.
     units: list[tuple[int, slice, NDArray[np.int64]]] = []
     for k, question in enumerate(query.questions):
         size = len(question.positions)

@@ -31,18 +31,19 @@ from dobrushin._shared.running import PLAIN, Running, child_seed
 from dobrushin._shared.text import percent, rounded_up
 from dobrushin.errors import CertificateError
 
-# Bits of mini-buckets: of the pilot, and of an answer for which the pilot's would need too many tries.
+# Size of mini-buckets in bits: for the pilot, and for an answer that needs fewer tries with larger ones.
 _FEW_BITS, _MANY_BITS = 12.0, 16.0
 # The logarithm of U / Z falls by about this factor from the first to the second.
 _GAIN = 0.82
-# Weights of a pilot, and the largest logarithm of U / Z with which tries are planned; both before shifts are matched.
+# Number of tries of a pilot, and the largest logarithm of U / Z with which tries are planned; then the same two numbers
+# for a first look, before the messages of mini-buckets are improved.
 _PILOT, _MOST_GAP = 500, 25.0
 _FIRST_PILOT, _HOPELESS = 50, 60.0
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(2015, 12))
 _OWN = (2015,)
-# Tries that are planned are so many times log(2 / error) (1 / (aim E W) + 1 / (aim^2 ESS)), and at most so many more.
+# Planned tries: `_TRIES` log(2 / error) (1 / (aim E W) + 1 / (aim^2 ESS)); a run makes at most `_MORE` times as many.
 _TRIES, _MORE = 0.6, 8.0
-# The numbers of tries after which intervals are made, in units of those that are planned, and the least.
+# Numbers of tries after which intervals are computed, as multiples of the planned number; and the least such number.
 _LOOKS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
 _FEWEST = 64
 # Largest share of the wealth that is bet, and tries that the pilot counts for in the first bets.
@@ -51,9 +52,9 @@ _LARGEST_BET, _PRIOR = 0.9, 100.0
 _PRECISION = 0.01
 # Seconds that an answer may be expected to take where the call has no time limit.
 _PATIENCE = 60.0
-# Models with more variables are not laid out; seconds that this takes for each.
+# Largest number of variables of a model for which mini-buckets are planned; seconds per variable to plan them.
 _MOST_VARIABLES, _LAYOUT_SECONDS = 2**14, 2e-4
-# Rounds of matching that mini-buckets take, about.
+# Expected number of rounds that improve the messages.
 _PASSES = 8.0
 
 # Mini-buckets of a form, by their bits.
