@@ -62,8 +62,10 @@ class Reference:
             label, named = file.names[position], proof.names.states.get(v)
             is_same = proof.names.plain[v] in (str(label), repr(label))
             require(is_same, f"{path} has another name for variable {position}.")
-            why = f"{path} has other names for the states of variable {position}."
-            require(named is None or named == [*file.state_names[position]], why)
+            require(
+                named is None or named == [*file.state_names[position]],
+                f"{path} has other names for the states of variable {position}.",
+            )
 
     def drift(self, variables: Iterable[int]) -> float:
         """Bound how far log-densities differ, up to a constant, by factors at some variables."""
@@ -79,8 +81,10 @@ class Reference:
         there, least, most = self.file.field or ({}, low, high)
         positions = self.proof.positions
         for v, numbers in singles.items():
-            why = f"{self.path} has another factor over the variable {positions[v]}."
-            require(np.array_equal(there[int(positions[v])], numbers), why)
+            require(
+                np.array_equal(there[int(positions[v])], numbers),
+                f"{self.path} has another factor over the variable {positions[v]}.",
+            )
         self._drift_at(singles, 0.0)
         least, most = least[positions], most[positions]
         is_given = (least <= low) & (low == high) & (high <= most)

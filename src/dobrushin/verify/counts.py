@@ -271,8 +271,10 @@ def check_sets(part: ProofPart) -> float:
     require(is_try and plan["kernel"] in SETS, "This part does not describe runs on sets.")
     # A bound is on the law after the steps, which would see variables that are left out.
     is_alone = len(part.questions) + len(proof.dropped) == 1
-    why = "A bound on a law after a scan is the only question, and leaves out nothing."
-    require(is_alone or not is_bound, why)
+    require(
+        is_alone or not is_bound,
+        "A bound on a law after a scan is the only question, and leaves out nothing.",
+    )
     apart = proof.close(order.cycle)
     mark, more = ((), 1) if is_bound else ((1996, 8, attempt), MORE[attempt])
     counts = Counts(part, Walk(part, order, mark), more)

@@ -239,8 +239,10 @@ def _draw(hood: Neighbourhood, seen: list[Digits], uniform: Uniform, rises: bool
     drawn, near = np.zeros(len(u), dtype=np.int16), np.zeros(len(u), dtype=bool)
     margin = hood.margin + slack + 2.0**-50
     for chance in hood.laws_beside(seen, len(u)).T:
-        why = "A draw is undefined: its neighbours forbid every state of a variable."
-        require(not np.isnan(chance.sum()), why)
+        require(
+            not np.isnan(chance.sum()),
+            "A draw is undefined: its neighbours forbid every state of a variable.",
+        )
         ahead = u - chance if rises else (1.0 - chance) - u
         drawn += ahead >= 0.0 if rises else ahead > 0.0
         near |= np.abs(ahead) <= margin

@@ -93,8 +93,10 @@ class Field:
             s: Array = np.where(is_level, self.proxy, self.proxy.clip(max=square / 12.0))
         updated = set(self.order.cycle)
         is_still = np.isfinite(self.width) & ~np.isin(np.arange(len(self.m)), list(updated))
-        why = "The scan updates an observed variable, or a variance is too small."
-        require(((s < math.inf) & ((s > 1e-290) | is_still)).all(), why)
+        require(
+            ((s < math.inf) & ((s > 1e-290) | is_still)).all(),
+            "The scan updates an observed variable, or a variance is too small.",
+        )
         density = np.where(is_level, np.inf, DENSITY / np.sqrt(self.m))
         kappa = np.minimum(0.5 * np.sqrt(s), density) * self.up
         # Total variation over distance, after an update: at the width, nothing is known.
@@ -120,8 +122,10 @@ class Field:
             rounding = 1e-14 * math.fsum(map(abs, slope))
             rest = (abs(math.fsum(slope)) + rounding) / self.m[i] + self.m[i] ** -0.5
             moved = math.fsum(c * far[j] for j, c in self.rows[i][0])
-            why = "The field may be farther from the start than the file says."
-            require(far[i] >= (moved + rest) * self.up, why)
+            require(
+                far[i] >= (moved + rest) * self.up,
+                "The field may be farther from the start than the file says.",
+            )
         return dict(enumerate(far.tolist()))
 
     def singles(self) -> dict[int, Array]:

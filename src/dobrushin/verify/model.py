@@ -64,8 +64,10 @@ class Factors:
                 sums = np.exp(table - table.max()).sum(axis=scope.index(variable))
                 least, most = float(sums.min()), float(sums.max())
                 spread = (most - least) / least if least > 0.0 else math.inf
-                why = f"Variable {variable} is left out, but its factor sums to no constant."
-                require(spread <= 1e-11, why)
+                require(
+                    spread <= 1e-11,
+                    f"Variable {variable} is left out, but its factor sums to no constant.",
+                )
                 error += spread + (self.states[variable] + 16) * 2.0**-51
         return Factors(self.states, left.values(), self.budget), error
 

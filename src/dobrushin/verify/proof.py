@@ -42,8 +42,10 @@ class Proof:
         self.states = self.stated.states
         self.positions = self.array("positions", "i", len(self.states))
         steps = np.diff(self.positions, prepend=-1, append=self.plan["variables"])
-        why = "The variables of the proof are not at increasing positions of the model."
-        require(self.states and np.all(steps > 0), why)
+        require(
+            self.states and np.all(steps > 0),
+            "The variables of the proof are not at increasing positions of the model.",
+        )
         self.names = Names(self.plan, self.positions, self.states)
         abouts = self.plan["questions"]
         self.questions = [ProofQuestion(about, self.states, self.names) for about in abouts]

@@ -33,8 +33,9 @@ class Table:
         self, scope: tuple[int, ...], values: Array, relative: float, absolute: float
     ) -> None:
         top = float(values.max())
-        why = "The model allows no state, or its numbers are too small to be summed."
-        require_reach(top > 0.0, why)
+        require_reach(
+            top > 0.0, "The model allows no state, or its numbers are too small to be summed."
+        )
         scale = 2.0 ** -math.frexp(top)[1]
         self.scope, self.values = scope, values * scale
         self.relative, self.absolute = relative, absolute * scale
@@ -233,8 +234,10 @@ def _half_gap(
             turned = table[tuple(slice(None, None, 1 if upper[v] else -1) for v in scope)]
             (a, b), (c, d) = turned.tolist()
             favours = -math.inf not in (a, d, b, c) and math.fsum((a, d, -b, -c)) >= 0.0
-            why = "The pairs are not all attractive, even after relabelling states."
-            require(-math.inf in (b, c) or favours, why)
+            require(
+                -math.inf in (b, c) or favours,
+                "The pairs are not all attractive, even after relabelling states.",
+            )
     total = 0.0
     for axis, (variable, weight) in enumerate(
         zip(question.variables, question.weights, strict=True)
