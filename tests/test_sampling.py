@@ -331,6 +331,12 @@ def test_a_forbidden_start_is_named():
 # -- the same draws whoever makes them -------------------------------------------------------------
 
 
+def test_more_chains_than_could_be_listed_begin_at_once():
+    """The batches of a call are counted, not gone through: else the time limit of this call would be in vain."""
+    samples = db.sample(db.Ising.grid(3, 3, couplings=0.2), db.Scan.systematic(9, 9), chains=10**15, time_limit=0.05)
+    assert 0 <= samples.chains < 10**15
+
+
 def test_draws_do_not_depend_on_chains_batches_or_executors(monkeypatch):
     rng = np.random.default_rng(0)
     for family in FAMILIES:

@@ -222,7 +222,8 @@ def run_batches(
     """
     workers = _CHECKPOINT_CORES if running.checkpoint else workers_of(running.executor)
     batches: Batches | list[range] = numbers if isinstance(numbers, list) else job.runner.batches(numbers, workers)
-    region, chains = job.runner.region, sum(map(len, batches))
+    region = job.runner.region
+    chains = sum(map(len, batches)) if isinstance(batches, list) else len(batches.numbers)
     log.info(
         "%s: kernel %s, region of %d variables (%d updated), %d chains of %d steps in %d batches",
         what, job.runner.name, region.size, len(region.updated), chains, len(job.scan), len(batches),

@@ -7,7 +7,6 @@ the error of its draws.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -100,9 +99,6 @@ class Batches:
 
     def __getitem__(self, k: int) -> range:
         return self.numbers[k * self.size : (k + 1) * self.size]
-
-    def __iter__(self) -> Iterator[range]:
-        return (self[k] for k in range(len(self)))
 
 
 @dataclass(frozen=True)
