@@ -14,7 +14,7 @@ from dobrushin._learning.sums import ExactSums
 from dobrushin._models import Model
 from dobrushin._models.state_names import expected_states, read_state
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import Array, Floats, Ints, frozen
+from dobrushin._shared.arrays import Array, Floats, Ints, frozen, prefix_sums
 from dobrushin._shared.environment import require
 from dobrushin.errors import ArgumentError
 
@@ -99,24 +99,31 @@ class Observed:
         """Return the likeliest states of the missing values under the model with these parameters."""
         if self.complete:
             return None
-        best, chance = np.zeros(self.gaps.shape, dtype=np.int64), np.ones(self.gaps.shape)
-        sums = ExactSums(structure, self.gaps, self.gap_rows, singles=True)
-        for i, rows, marginal in sums.marginals(structure.entries(full)):
-            best[i, rows], chance[i, rows] = marginal.argmax(axis=0), marginal.max(axis=0)
         gap, v = np.nonzero(self.gaps.T < 0)
+        states: Any = np.empty(len(v), dtype=self.gaps.dtype)
+        chance = np.empty(len(v))
+        # Missing values are in the order of the rows: where those of a row begin, and which one of them a variable is.
+        first = prefix_sums(np.bincount(gap, minlength=self.gaps.shape[1]))
+        rank = np.cumsum(self.gaps < 0, axis=0, dtype=np.int32) - 1
+        for i, rows, marginal in ExactSums(structure, self.gaps, self.gap_rows, singles=True).marginals(
+            structure.entries(full)
+        ):
+            is_gap = self.gaps[i, rows] < 0
+            place = first[rows[is_gap]] + rank[i, rows[is_gap]]
+            states[place], chance[place] = marginal[:, is_gap].argmax(axis=0), marginal[:, is_gap].max(axis=0)
         names, labels = structure.state_names, [structure.labels[i] for i in v.tolist()]
-        states: Any = best[v, gap]
         if names is not None:
             called = (names.at(i) for i in v.tolist())
             known = [s if own is None else own[s] for s, own in zip(states.tolist(), called, strict=True)]
             states = np.array(known, dtype=object)
         elif structure.is_spins:
             states = 2 * states - 1
+        states = states.astype(np.int64) if names is None else states
         where: Any = self.gap_rows[gap]
         if structure.n_graphs > 1:
             pairs: list[Any] = labels
             where, labels = np.array([graph for graph, _ in pairs]), [label for _, label in pairs]
-        return Imputed(frozen(where), labels, states, frozen(chance[v, gap]))
+        return Imputed(frozen(where), labels, states, frozen(chance))
 
 
 def read_table(data: Any) -> tuple[Any, list[Hashable] | None]:
