@@ -11,6 +11,7 @@ import dobrushin as db
 from dobrushin._exact.batch import BatchProgram
 from dobrushin._exact.engine import plan_sums
 from dobrushin._learning.ascent import AscentOptions, ExactAscent
+from dobrushin._learning.certified import MarginalAscent
 from dobrushin._learning.data import Observed, read_graphs
 from dobrushin._learning.features import read_features
 from dobrushin._learning.gibbs import GibbsAscent
@@ -95,7 +96,8 @@ def test_gradients_are_those_of_enumeration_and_of_finite_differences(missing):
         digits = [[name[0], *name[1:]] for name in names]
         wanted, wanted_gradient = literal_likelihood(models, features, data, [tuple(d) for d in digits], theta)
         assert value == pytest.approx(wanted, abs=1e-11)
-        assert np.abs(gradient - wanted_gradient).max() <= bias < 1e-11
+        assert (np.abs(gradient - wanted_gradient) <= bias).all()
+        assert bias.max() < 1e-11
         assert np.isfinite(means).all()
         k, h = int(rng.integers(len(theta))), 1e-5
         step = np.where(np.arange(len(theta)) == k, h, 0.0)
@@ -194,6 +196,51 @@ def test_chains_learn_what_exact_sums_learn():
     assert np.abs(boxed.parameters).max() == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize("method", ["local", "weights", "auto"])
+def test_no_bias_from_certified_marginals_is_larger_than_its_bound(method):
+    """On paths of parameters; a bound that is made ten times smaller is caught."""
+    broken = 0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        grid = db.FactorGraph([2] * 9, [])
+        edges = [(i, i + 1) for i in range(9) if i % 3 < 2] + [(i, i + 3) for i in range(6)]
+        rows = [((i, j), {"across" if j == i + 1 else "down": np.eye(2)}) for i, j in edges]
+        rows += [((i,), "site") for i in range(9)]
+        how = db.MarginalGradient(0.2, 0.9999, method)
+        data = rng.integers(0, 2, size=(20, 9))
+        seen = []
+        found = db.fit(
+            grid, data, features=rows, method=how, ridge=0.1, iterations=4, seed=seed, initial=rng.normal(0, 0.4, 4),
+            callback=lambda _, theta, seen=seen: seen.append(theta),
+        )  # fmt: skip
+        structure = read_features([grid], rows, True)
+        exact = ExactAscent(structure, Observed.of(structure, data.T.astype(np.int8)), FREE, seen[-2])
+        mean = exact.evaluate(seen[-2])[1].means
+        last = MarginalAscent(structure, exact.observed, FREE, seen[-2], how, np.random.SeedSequence(seed))
+        claim = last.expectation(seen[-2], 3)
+        off = np.abs(claim.means - mean)
+        assert (off <= claim.bias).all()
+        np.testing.assert_array_equal(found.bias_bounds, claim.bias)
+        broken += (off > claim.bias / 10).any()
+    assert broken > 0 or method == "auto"
+
+
+def test_certified_marginals_learn_what_exact_sums_learn(tmp_path):
+    rows = [((i, i + 1), {"alike": np.eye(2)}) for i in range(5)] + [((i,), "site") for i in range(6)]
+    chain = db.FactorGraph([2] * 6, [])
+    data = np.random.default_rng(2).integers(0, 2, size=(30, 6))
+    options = {"features": rows, "ridge": 0.1}
+    exact = db.fit(chain, data, **options)
+    how = db.MarginalGradient(1e-6)
+    found = db.fit(chain, data, method=how, iterations=40, seed=1, **options)
+    assert np.abs(found.parameters - exact.parameters).max() < 1e-3
+    assert "certified marginals" in str(found)
+    keep = db.RunOptions(checkpoint=tmp_path / "fit.npz")
+    db.fit(chain, data, method=how, iterations=3, seed=1, run=keep, **options)
+    resumed = db.fit(chain, data, method=how, iterations=40, seed=1, run=keep, **options)
+    np.testing.assert_array_equal(resumed.parameters, found.parameters)
+
+
 def test_a_model_of_a_new_graph_has_the_weights_of_the_fit():
     rng = np.random.default_rng(7)
     models, features, data = random_graphs(rng, count=5)
@@ -250,6 +297,8 @@ BAD = {
     "an unknown label": (lambda: db.fit([SMALL], [{"c": 1}], features=[ROWS]), "'data' .* labels of the model"),
     "nothing observed": (lambda: db.fit([SMALL], [{}], features=[ROWS]), "'data' .* some are not missing. Got missing values only"),
     "models that are none": (lambda: db.fit([3], [[0]], features=[ROWS]), "'model' .* a model, or a list of models, with 'features'"),
+    "marginals without a bound": (lambda: db.MarginalGradient(method="uncertified"), "'method' .* 'auto', 'exact', .* Got 'uncertified'"),
+    "marginals of no tolerance": (lambda: db.MarginalGradient(tolerance=0), "'tolerance' .* a positive finite number. Got 0"),
     "features with em": (lambda: db.fit(SMALL, [[0, 1]], features=ROWS, method="em"), "'method' .* Got 'em'"),
     "features of edges only": (lambda: db.fit(SMALL, [[0, 1]], features=ROWS, learn="edges"), "'learn' .* Got 'edges'"),
     "a new graph without weights": (lambda: db.fit(db.Ising({(0, 1): 0.1}), [[1, 1]], iterations=1, method="exact").model_of(SMALL, ROWS), "'features' .* no shared weights"),

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
     from dobrushin._fields import Between, Exceeds, GaussianField, Quantile
     from dobrushin._influence import Influence, influence
-    from dobrushin._learning import EM, Fit, GibbsGradient, fit
+    from dobrushin._learning import EM, Fit, GibbsGradient, MarginalGradient, fit
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
     from dobrushin._models.local import LocalModel
     from dobrushin._optimize import ScanResult, greedy_scan, optimize_scan, shortest_scan
@@ -86,7 +86,7 @@ _NAMES = {  # by the module that has them
     "_fields": "Between Exceeds GaussianField Quantile",
     "_influence": "Influence influence",
     "io": "open_model read read_evidence write",
-    "_learning": "EM Fit GibbsGradient fit",
+    "_learning": "EM Fit GibbsGradient MarginalGradient fit",
     "_models": "FactorGraph Ising Model PairwiseMRF Potts SpinMRF",
     "_models.local": "LocalModel",
     "_optimize": "ScanResult greedy_scan optimize_scan shortest_scan",
@@ -125,6 +125,7 @@ __all__ = [
     "Ising",
     "Joint",
     "LocalModel",
+    "MarginalGradient",
     "Model",
     "PairwiseMRF",
     "Plan",

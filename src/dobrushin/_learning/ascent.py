@@ -113,6 +113,8 @@ class Fit:
         Whether each iteration continued the chains of the previous one.
     seed : int, SeedSequence or None
         Seed that repeats the fit.
+    bias_bounds : array
+        Bound on the bias of each coordinate of the last gradient.
     imputed : Imputed or None
         What the missing values are likely to be, under the fitted model; None if nothing was missing.
     """
@@ -126,6 +128,7 @@ class Fit:
     method: str
     persistent: bool
     seed: Any
+    bias_bounds: NDArray[np.float64]
     imputed: Imputed | None = None
     _vocabulary: Vocabulary | None = None
 
@@ -139,6 +142,7 @@ class Fit:
         """The model and the bound on its gradients, in one line."""
         count = len(self.history)
         known = {"exact": "exact gradients", "dogs": "DoGS scans", "em": "expectation maximisation"}
+        known["marginals"] = "certified marginals"
         about = known.get(self.method, f"{self.method} scans")
         if self.is_certified:
             words = f"every gradient biased by at most {rounded_up(self.bias_bound)}"
@@ -225,7 +229,7 @@ class Expectation(NamedTuple):
     """Means of the statistics under the model."""
 
     means: Vector
-    bias: float  # largest bound on the bias of one of them; inf: unknown, or no better than the range
+    bias: Vector | float  # bounds on the bias of each of them; inf: unknown, or no better than the range
     steps: int = 0  # Gibbs updates of each chain
     is_new: bool = False  # whether the scan was chosen for this iteration
 
@@ -255,6 +259,7 @@ class Ascent:
         self.structure, self.observed, self.options = structure, observed, options
         self.theta = theta
         self.rows: list[_Row] = []
+        self.bias = np.full(len(theta), np.inf)  # bounds of the last iteration
         self._began = time.perf_counter()
         self._log_likelihood = math.nan  # at theta, where it is known
         # Statistics of values that are not missing, and sums over those that are.
@@ -274,7 +279,7 @@ class Ascent:
         """Return the next parameters and the step size that leads there, where the caller sets none."""
         raise NotImplementedError
 
-    def data_means(self, entries: Vector) -> tuple[Vector, float]:
+    def data_means(self, entries: Vector) -> tuple[Vector, Vector | float]:
         """Return the means of the free statistics over the data, expected where values are missing, and their error."""
         if self._missing is None:
             return self._known, 0.0
@@ -282,12 +287,12 @@ class Ascent:
         rows = self.observed.n_rows
         return self._known + self.structure.means(sums.entries, rows), self.error_of(sums, rows)
 
-    def error_of(self, sums: Counts, rows: float) -> float:
-        """Bound the error of means of statistics that exact sums over some rows gave."""
-        size = self.structure.means(sums.entries, rows, is_size=True).max(initial=0.0)
+    def error_of(self, sums: Counts, rows: float) -> Vector:
+        """Bound the errors of means of statistics that exact sums over some rows gave."""
+        size = self.structure.means(sums.entries, rows, is_size=True)
         terms = max(np.diff(self.structure.table_start).max(), self.structure.most_terms)
         share = 2.0 * sums.relative + terms * (2.0 * sums.absolute + 2.0**-50)
-        return float(size * share) if share < 1.0 else math.inf
+        return size * share if share < 1.0 else np.full(len(size), np.inf)
 
     def run(
         self,
@@ -349,7 +354,7 @@ class Ascent:
         """Return the gradient at theta and the expectation that it is made of."""
         full = self.structure.fill(self.theta)
         found = self.expectation(full, len(self.rows))
-        data, error = (self._known, 0.0) if self._missing is None else self.data_means(self.structure.entries(full))
+        data, error = self.data_means(self.structure.entries(full))
         return data - found.means - self.options.ridge * self.theta, found._replace(bias=found.bias + error)
 
     def finish(self, theta: Vector, size: float, norm: float, found: Expectation, value: float) -> None:
@@ -357,7 +362,9 @@ class Ascent:
         before = self.rows[-1] if self.rows else _Row()
         now = time.perf_counter()
         updates, seconds = before.updates + found.steps * self.chains, before.seconds + now - self._began
-        row = _Row(size, norm, found.bias, found.steps, updates, seconds, found.is_new, value)
+        self.bias = np.broadcast_to(np.asarray(found.bias, dtype=np.float64), self.theta.shape)
+        worst = float(self.bias.max())
+        row = _Row(size, norm, worst, found.steps, updates, seconds, found.is_new, value)
         self._began = now
         self.rows, self.theta = [*self.rows, row], theta
 
@@ -383,7 +390,8 @@ class Ascent:
         full = structure.fill(self.theta)
         return Fit(
             structure.model(full), frozen(self.theta.copy()), structure.names(), history, bias, converged,
-            self.method, self.persistent, self.seed, self.observed.impute(structure, full), structure.vocabulary,
+            self.method, self.persistent, self.seed, frozen(self.bias.copy()),
+            self.observed.impute(structure, full), structure.vocabulary,
         )  # fmt: skip
 
     def _history(self) -> History:
@@ -394,13 +402,13 @@ class Ascent:
     def to_arrays(self) -> dict[str, Any]:
         """Return what the next iteration depends on."""
         arrays: dict[str, Any] = {f"history.{name}": part for name, part in vars(self._history()).items()}
-        return {**arrays, "theta": self.theta}
+        return {**arrays, "theta": self.theta, "bias": self.bias}
 
     def restore(self, arrays: dict[str, Any]) -> None:
         """Resume from what `to_arrays` returned."""
         columns = (arrays[f"history.{name}"].tolist() for name in _Row._fields)
         self.rows = [_Row(*row) for row in zip(*columns, strict=True)]
-        self.theta = arrays["theta"]
+        self.theta, self.bias = arrays["theta"], arrays["bias"]
 
 
 class ExactAscent(Ascent):
@@ -428,14 +436,13 @@ class ExactAscent(Ascent):
         sums = self._sums.run(entries)
         means = structure.means(sums.entries, 1.0)
         seen, total = self.observed.counts, 0.0
-        data, error = self._known, 0.0
+        data, error = self._known, self.error_of(sums, 1.0)
         if self._missing is not None:
             clamped = self._missing.run(entries)
             data = data + structure.means(clamped.entries, rows)
-            total, error = clamped.log_partition, self.error_of(clamped, rows)
+            total, error = clamped.log_partition, error + self.error_of(clamped, rows)
         total += float(seen @ np.where(seen > 0.0, entries, 0.0))
         value = (total / rows - sums.log_partition) / structure.n_graphs
-        error += self.error_of(sums, 1.0)
         return data - means - self.options.ridge * theta, Expectation(means, error), value
 
     def choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:

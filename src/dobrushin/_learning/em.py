@@ -167,14 +167,14 @@ class EMAscent(Ascent):
         """Take a step from each start."""
         structure, rows = self.structure, self.observed.n_rows
         tables, values, likelihoods = self._tables.copy(), self._values.copy(), np.zeros(len(self._tables))
-        change = error = 0.0
+        change, error = 0.0, np.zeros(len(self.theta))
         for k, theta in enumerate(self._tables):
             entries = structure.fill(theta)
             counts, total = self.observed.counts, 0.0
             if self._missing is not None:
                 sums = self._missing.run(entries)
                 counts, total = counts + sums.entries, sums.log_partition
-                error = max(error, self.error_of(sums, rows))
+                error = np.maximum(error, self.error_of(sums, rows))
             seen = self.observed.counts > 0.0
             likelihoods[k] = (total + float(self.observed.counts[seen] @ entries[seen])) / rows
             values[k] = likelihoods[k] * rows

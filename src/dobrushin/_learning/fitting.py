@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._learning.ascent import Ascent, AscentOptions, ExactAscent, Fit
+from dobrushin._learning.certified import MarginalAscent, MarginalGradient
 from dobrushin._learning.data import Observed, read_graphs, read_observations, read_table
 from dobrushin._learning.em import EM, EMAscent, network_of_edges, network_structure
 from dobrushin._learning.features import read_features
@@ -43,7 +44,7 @@ def fit(
     ridge: float = 0.0,
     box: tuple[float, float] | ArrayLike | None = None,
     initial: ArrayLike | None = None,
-    method: FitMethod | GibbsGradient | EM | None = None,
+    method: FitMethod | GibbsGradient | MarginalGradient | EM | None = None,
     iterations: int = 100,
     learning_rate: float | LearningRate | Callable[[int], float] = "auto",
     gradient_tol: float | None = None,
@@ -87,11 +88,12 @@ def fit(
         Bounds on the parameters: a number c for -c to c, or (lower, upper), numbers or arrays over the parameters.
     initial : number or array, optional
         Parameters to start from instead.
-    method : {"gibbs", "exact", "em"}, GibbsGradient or EM, optional
+    method : {"gibbs", "exact", "em"}, GibbsGradient, MarginalGradient or EM, optional
         How the gradient is computed. "gibbs": from chains, with the default options of `GibbsGradient`. "exact": by
-        exact sums, for models of small treewidth (`BudgetError` for others). "em": expectation maximisation, for
-        Bayesian networks, with the default options of `EM`. Default: "em" for a Bayesian network, "exact" with
-        `features`, else "gibbs". Sums over missing values are exact with every method.
+        exact sums, for models of small treewidth (`BudgetError` for others). A `MarginalGradient`: from marginals that
+        `estimate` bounds. "em": expectation maximisation, for Bayesian networks, with the default options of `EM`.
+        Default: "em" for a Bayesian network, "exact" with `features`, else "gibbs". Sums over missing values are exact
+        with every method.
     iterations : int
     learning_rate : number, "auto" or function
         Step size; a function is given the number of the iteration, from 0 on. "auto": to the top of the parabola that
@@ -163,7 +165,7 @@ def fit(
     {0: 'N', 1: 'V'}
     """
     choices = get_args(FitMethod)
-    if not isinstance(method, GibbsGradient | EM | None):
+    if not isinstance(method, GibbsGradient | MarginalGradient | EM | None):
         check.choice(method, choices, "method")
     iterations = check.count(iterations, "iterations")
     if callback is not None and not callable(callback):
@@ -176,7 +178,7 @@ def fit(
     file, deadline = running.checkpoint, running.deadline
     if gradient_tol is not None:
         gradient_tol = check.positive(gradient_tol, "gradient_tol")
-    elif not isinstance(method, GibbsGradient):
+    elif not isinstance(method, GibbsGradient | MarginalGradient):
         gradient_tol = {"exact": 1e-6, "gibbs": None}.get(str(method), 1e-4)
     count = len(structure.free)
     rate = None if isinstance(learning_rate, str) else learning_rate
@@ -199,6 +201,8 @@ def fit(
         ascent = EMAscent(structure, observed, options, method, sequence)
     elif method == "exact":
         ascent = ExactAscent(structure, observed, options, theta)
+    elif isinstance(method, MarginalGradient):
+        ascent = MarginalAscent(structure, observed, options, theta, method, sequence)
     else:
         method = method if isinstance(method, GibbsGradient) else GibbsGradient()
         ascent = GibbsAscent(structure, observed, options, theta, method, sequence)

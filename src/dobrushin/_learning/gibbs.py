@@ -171,10 +171,14 @@ class GibbsAscent(Ascent):
                 return result.scan
         return None
 
-    def bound(self, source: Influence, scan: Scan, error: Any = 0.0) -> float:
-        """Bound the bias by a fresh forward pass at these parameters, from b_0 = 1: valid for any start."""
+    def bounds(self, source: Influence, scan: Scan, error: Any = 0.0) -> Vector:
+        """Bound the biases by a fresh forward pass at these parameters, from b_0 = 1: valid for any start."""
         certificate = evaluate(source, scan, self._objective, 1.0, error)
-        return float(self.structure.bias(certificate.per_variable).max())
+        return self.structure.bias(certificate.per_variable)
+
+    def bound(self, source: Influence, scan: Scan) -> float:
+        """Bound the bias of every coordinate."""
+        return float(self.bounds(source, scan).max())
 
     # -- the chains ------------------------------------------------------------------------------------------------
 
@@ -202,12 +206,12 @@ class GibbsAscent(Ascent):
         if self.persistent:
             self._states = states
         self._drawn = self.structure.digits(states)
-        bias = np.inf
+        bias: Vector | float = np.inf
         if not self.scan.is_random or len(self.scan) * float(source.matrix.nnz + source.n_variables) <= _MAX_PRODUCTS:
-            bias = self.bound(source, self.scan, run.update_error)
-        if self.method == "dogs" and bias > self._tolerance:  # by the errors of the updates as they were drawn
+            bias = self.bounds(source, self.scan, run.update_error)
+            bias = np.where(bias < self.structure.ranges.max(), bias, np.inf)
+        if self.method == "dogs" and np.max(bias) > self._tolerance:  # by the errors of the updates as they were drawn
             raise UncertifiedStep(self._tolerance, "at the parameters reached", result=self.result())
-        bias = bias if bias < self.structure.ranges.max() else np.inf
         means = self.structure.means(self.structure.count(self._drawn), self.chains)
         return Expectation(means, bias, len(self.scan), self._is_new)
 
