@@ -756,7 +756,7 @@ def test_verbs_take_fields(tmp_path):
     assert "empty file" in call("estimate", tmp_path / "empty.npz")[1]
     for other in ("model.uai", "model.bif", "model.coo"):
         assert call("convert", path, tmp_path / other)[0] == 2
-    db.write(db.GaussianField(0.4 * np.eye(3) + 0.6), strong := tmp_path / "strong.npz")
+    db.write(db.GaussianField(0.4 * np.eye(3) + 0.6, lower=0.0), strong := tmp_path / "strong.npz")
     code, text = call("estimate", strong)
     assert (code, "a box for the variables" in text, "uncertified" in text) == (3, True, False)
 

@@ -132,8 +132,7 @@ class Draw:
         return f"{'uniform' if self.probabilities is None else 'random'} over {self.n}"
 
 
-# `is_random` tells the two kinds apart.
-Segment = Cycle | Draw
+Segment = Cycle | Draw  # told apart by `is_random`
 
 
 def read_order(order: Any) -> Ints:
@@ -300,6 +299,8 @@ class Scan:
 
     def _lift(self, part: Numbering | None) -> Scan:
         """Renumber a scan of a part for the whole model; None: the scan is one of the whole model."""
+        if part is not None and self.is_random:
+            return Scan.random(part.spread(self.counts(part.size) / len(self), 0.0), len(self))
         return self if part is None else Scan(part.positions[self.order])
 
     @public()
@@ -489,10 +490,8 @@ def as_scan(scan: Any, source: Any = None) -> Scan:
     labels = [] if source is None or isinstance(scan, str) or not check.is_several(scan) else list(scan)
     if not labels:
         raise ArgumentError("scan", "a Scan, a ScanResult or variables in the order of their updates", scan)
-    order = []
-    for step, label in enumerate(labels):
-        position = check.label_position(label, source.labels, source._lookup)
-        if position is None:
-            raise ArgumentError("scan", f"of {check.expected_labels(source.labels, label)}", label, f"step {step}")
-        order.append(position)
+    order: list[Any] = [check.label_position(label, source.labels, source._lookup) for label in labels]
+    if None in order:
+        label = labels[step := order.index(None)]
+        raise ArgumentError("scan", f"of {check.expected_labels(source.labels, label)}", label, f"step {step}")
     return Scan(order)

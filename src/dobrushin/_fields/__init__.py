@@ -6,6 +6,7 @@ Importing the package registers what it has for each stage.
 from dobrushin._fields import certificate, influence, proof
 from dobrushin._fields.anchor import FIELD_METHODS
 from dobrushin._fields.chains import FieldChains
+from dobrushin._fields.entropy import FieldEntropy
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.questions import Between, Exceeds, Quantile
 from dobrushin._fields.solve import FieldExact, FieldLocal
@@ -24,4 +25,4 @@ __all__ = [
 ]
 
 # The methods, in the order in which "auto" asks them.
-FIELD_METHODS |= {method.name: method for method in (FieldExact, FieldLocal, FieldChains)}
+FIELD_METHODS |= {method.name: method for method in (FieldExact, FieldLocal, FieldChains, FieldEntropy)}

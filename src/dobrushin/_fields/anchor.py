@@ -83,11 +83,11 @@ class FieldSpace(Space):
         return FIELD_METHODS
 
     def candidates(self, query: Query) -> list[type[Method]]:
-        exact, local, chains = FIELD_METHODS.values()
+        exact, local, *chains = FIELD_METHODS.values()
         n, counted = self.form.n_variables, any(question.is_counted for question in query.questions)
         if n > _WHOLE_VARIABLES and (counted or n > _MANY_MEANS * len(query.questions)):
-            return [local, exact, chains]
-        return [exact, local, chains]
+            return [local, exact, *chains]
+        return [exact, local, *chains]
 
     def read_tolerance(self, value: Any) -> float:
         tolerance = check.positive(value, "tolerance")

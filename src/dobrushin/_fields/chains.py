@@ -187,7 +187,7 @@ class FieldChains(Dobrushin):
         reaches = bias + 0.5 * undecided < tolerance  # else draws are counted all the same
         slacks = [clip.slack for clip in clips if clip is not None]
         left = tolerance - bias - max(*slacks, 0.5 * undecided if reaches else 0.0, 0.0)
-        chains = _chains_needed(query, clips, left)
+        chains = chains_needed(query, clips, left)
         if left <= 0 or not chains:
             raise cls.refuse("the random error, and how far draws are off, have no bound that reaches the tolerance.")
         kernel = make_kernel(anchor, scan)
@@ -262,7 +262,7 @@ def _clip_for(query: Query, certificate: Any, chain: ChainBounds, question: Any,
     return later if later.most_chains(aim, query.error) <= least else clip
 
 
-def _chains_needed(query: Query, clips: list[Clip | None], left: float) -> int:
+def chains_needed(query: Query, clips: list[Clip | None], left: float) -> int:
     """Chains that the random error needs in the worst case; 0 where no number is enough."""
     if left <= 0:
         return 0

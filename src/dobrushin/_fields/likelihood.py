@@ -62,6 +62,10 @@ class Term(ABC):
         """Return the least amount g''(x) for x from lower to upper."""
 
     @abstractmethod
+    def largest_curvature(self, amount: Floats, lower: Floats, upper: Floats) -> Floats:
+        """Return a bound on amount g''(x) for x from lower to upper."""
+
+    @abstractmethod
     def near_mode(self, amount: float, pull: float, lower: float) -> tuple[float, float]:
         """Bound slope and curvature within 1 of a mode at which the other terms have a slope of at most `pull`."""
 
@@ -91,6 +95,9 @@ class Exponential(Term):
 
     def least_curvature(self, amount: Floats, lower: Floats, upper: Floats) -> Floats:
         return np.where(amount > 0, amount * np.exp(lower), 0.0)
+
+    def largest_curvature(self, amount: Floats, lower: Floats, upper: Floats) -> Floats:
+        return self.value(amount, upper)
 
     def near_mode(self, amount: float, pull: float, lower: float) -> tuple[float, float]:
         steepest = math.e * max(pull, amount * math.exp(lower)) if amount else 0.0
@@ -125,6 +132,9 @@ class Softplus(Term):
     def least_curvature(self, amount: Floats, lower: Floats, upper: Floats) -> Floats:
         farthest = np.maximum(np.abs(lower), np.abs(upper))
         return np.where(amount > 0, amount * special.expit(farthest) * special.expit(-farthest), 0.0)
+
+    def largest_curvature(self, amount: Floats, lower: Floats, upper: Floats) -> Floats:
+        return 0.25 * amount
 
     def near_mode(self, amount: float, pull: float, lower: float) -> tuple[float, float]:
         return amount, 0.25 * amount

@@ -221,6 +221,56 @@ class GaussianField(Model):
                 options[name] = site_values(options[name], rows, cols, name)
         return cls(matrix, **options)
 
+    @public()
+    def covariates(
+        self, covariates: Mapping[Hashable, PerVariable], deviation: float | Mapping[Hashable, float] = 10.0
+    ) -> GaussianField:
+        """Return the field of linear predictors x_i + sum_k covariate_ik beta_k, beside their coefficients beta_k.
+
+        Call it on a prior, before observations. The variables keep their labels and now stand for linear predictors.
+        The coefficients are variables too, named as in `covariates`.
+
+        Parameters
+        ----------
+        covariates : dict from names to numbers, arrays or dicts from labels
+            One entry for each coefficient; the number 1 makes an intercept. Centred covariates mix faster.
+        deviation : number or dict from names to numbers
+            Standard deviations of the coefficients: beta_k ~ N(0, deviation_k^2), independent.
+
+        Examples
+        --------
+        >>> import dobrushin as db, networkx as nx
+        >>> prior = db.GaussianField.car(nx.path_graph(["a", "b", "c"]), rho=0.9, precision=2.0)
+        >>> predictors = prior.covariates({"intercept": 1.0, "slope": [-1.0, 0.0, 1.0]}, deviation=5.0)
+        >>> predictors.labels
+        ('a', 'b', 'c', 'intercept', 'slope')
+        >>> predictors.precision.toarray().round(2)[3:]
+        array([[-0.2 , -0.4 , -0.2 ,  0.84,  0.  ],
+               [ 2.  ,  0.  , -2.  ,  0.  ,  4.04]])
+        """
+        form = self._form
+        if not form.is_gaussian or form.is_finite.any():
+            requirement = "added to a prior without limits, levels or likelihoods: observe the sums afterwards"
+            raise ArgumentError("covariates", requirement, got=f"a field with these: {self}")
+        if not isinstance(covariates, Mapping) or not covariates:
+            raise ArgumentError("covariates", "a dict from names to values, with at least one entry", covariates)
+        names = list(covariates)
+        if known := [name for name in names if name in self._labels]:
+            raise ArgumentError("covariates", "names that are not labels of the field", known[0])
+        values = np.stack([per_variable(covariates[name], self._labels, np.nan, "covariates") for name in names])
+        for name, row in zip(names, values, strict=True):
+            require_all(np.abs(row) <= check.LARGEST, row, self._labels, f"covariates[{name!r}]", check.FINITE)
+            if not row.any():
+                raise ArgumentError("covariates", "different from 0 somewhere", name)
+        spread = per_variable(deviation, names, np.nan, "deviation")
+        require_all((spread > 0) & (spread <= check.LARGEST), spread, names, "deviation", "positive and finite")
+        pulled = values @ self.precision
+        own = pulled @ values.T
+        corner = np.tril(own) + np.tril(own, -1).T + np.diag(spread**-2.0)
+        precision = sparse.block_array([[self.precision, -pulled.T], [-pulled, corner]])
+        linear = np.concatenate([form.linear, -values @ form.linear])
+        return GaussianField(sparse.csr_array(precision), linear, labels=[*self._labels, *names])
+
     # -- likelihoods -----------------------------------------------------------------------
 
     @public()

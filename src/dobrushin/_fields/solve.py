@@ -1,6 +1,7 @@
 """Exact answers for Gaussian fields: linear systems whose error is bounded through Dobrushin's condition. [trusted]
 
 From P e = r follows |e| <= C |e| + |r| / m, so any w >= C w + |r| / m bounds the error e of a solution with residual r.
+Where Dobrushin's condition fails, small fields have the bound |P^-1| |r|, from an inverse whose own error is bounded.
 Outside a region, the solution itself is bounded by the largest row of C; so a part of the field is enough. Of a grid by
 a function, only regions around targets are ever made.
 """
@@ -24,6 +25,7 @@ from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan
 from dobrushin._estimate.query import Query, Space, make_space
 from dobrushin._estimate.targets import Statistic, Target, TargetReader
 from dobrushin._fields.anchor import REMEDY, supersolve
+from dobrushin._fields.boxes import MAX_VARIABLES, bound_inverse
 from dobrushin._fields.likelihood import TERMS
 from dobrushin._fields.questions import FieldQuestion, FieldReader, Quantile
 from dobrushin._fields.terms import SMALLEST, FieldTerms
@@ -104,13 +106,23 @@ class System:
     def _shares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """Errors for a residual of 1 everywhere, and for a solution of 1 outside; sums of supersolutions are such."""
         one = supersolve(self.influence, np.ones(len(self.diagonal)))
-        if one is None or not self.seen.any():
+        if not self.seen.any():
+            one = self._bound_densely() if one is None else one
             return None if one is None else (one, np.zeros(len(one)))
+        if one is None:
+            return None
         border = supersolve(self.influence, self.seen + float(self.seen.max()) * 1e-12)
         return None if border is None else (one, border)
 
+    def _bound_densely(self) -> NDArray[np.float64] | None:
+        """Bound the errors for a residual of 1 everywhere by the inverse itself, where Dobrushin's condition fails."""
+        if len(self.diagonal) > MAX_VARIABLES:
+            return None
+        known = bound_inverse(self.precision.toarray(), self.diagonal_error)
+        return None if known is None else (np.abs(known[0]) + known[1][:, None]) @ self.diagonal * (1.0 + 2.0**-30)
+
     def bound(self, i: int, residual: NDArray[np.float64], outside: float) -> float | None:
-        """A bound on the error of a solution at place i; None where Dobrushin's condition fails."""
+        """Bound the error of a solution at place i; None where no bound is known."""
         if self._shares is None:
             return None
         one, border = self._shares
@@ -134,7 +146,7 @@ class Solved(NamedTuple):
 
 
 def answer_question(system: System, question: FieldQuestion, outside: Outside) -> Solved | None:
-    """Return the row of a question; None where Dobrushin's condition fails."""
+    """Return the row of a question; None where its error has no bound."""
     i = int(system.part.own(question.positions)[0])
     x, residual = system.means
     mean, mean_error = float(x[i]), system.bound(i, residual, outside.mean)
@@ -268,7 +280,7 @@ class FieldExact(Solving):
         system = System(query.space.form, np.arange(n))
         for question in query.questions:
             if (limit := answer_question(system, question, Outside(0.0, 0.0))) is None:
-                short = cls.refuse("Dobrushin's condition, which would bound its error, fails.")
+                short = cls.refuse("Dobrushin's condition, which would bound its error, fails in so large a field.")
                 raise query.space.refuse() if choice.by_name else short  # "dobrushin" says which rows fail
             if not limit.off <= query.tolerance:
                 raise cls.refuse(f"rounding leaves {limit.off:.2g}, more than {query.tolerance:g}.")

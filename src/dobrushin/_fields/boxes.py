@@ -1,0 +1,380 @@
+"""Boxes around fields without limits, and how fast random scans on a box forget their start. [trusted]
+
+Theory page, "Fields on boxes". On a box the likelihoods have a least curvature, so the field has a matrix of least
+curvatures H there. H bounds variances and tails, hence the probability outside the box, and its least eigenvalue in the
+units of its diagonal is the rate at which the relative entropy of a uniform random scan falls. H need not be dominated
+by its diagonal: Dobrushin's condition may fail.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
+from numpy.typing import NDArray
+from scipy import optimize
+
+from dobrushin._fields.terms import FieldTerms
+from dobrushin._shared.arrays import Floats
+from dobrushin.errors import CertificateError
+
+# Largest number of variables: matrices are dense here.
+MAX_VARIABLES = 1000
+# The largest |E x_i - centre_i| that is allowed in the innermost box, in standard deviations: chains have to show it.
+OFFSET_DEVIATIONS = 0.45
+# Share of the outermost box within which the field on it is nearly always; and the largest box, in standard deviations
+# of the prior, that is tried.
+_INNER_SHARE, _MOST_DEVIATIONS = 0.975, 12.0
+_MAX_STAGES, _GROWTH_TRIALS = 8, 200
+# Probability that the prior alone leaves the largest box that matters.
+_FAR_CHANCE = 1e-12
+_UP = 1.0 + 1e-9
+_NODES, _WEIGHTS = hermegauss(7)
+
+
+def least_curvatures(form: FieldTerms) -> Floats:
+    """Return H, below the second derivatives of the energy everywhere on the box of a form."""
+    matrix: Floats = form.couplings.toarray()
+    matrix[np.diag_indices_from(matrix)] = form.curvature
+    return matrix
+
+
+def bound_inverse(matrix: Floats, error: Floats | float = 0.0) -> tuple[Floats, Floats] | None:
+    """Return the inverse, and bounds on the errors of its rows; None if the matrix is not surely positive definite.
+
+    With R = I - H X the inverse is X + X R (I - R)^-1, so entries of row i are off by at most |X_i| r / (1 - r), where
+    r is the largest row sum of |R|. `error` bounds the errors of the diagonal of H.
+    """
+    if not least_eigenvalue(matrix) > 0.0:
+        return None
+    n, inverse = len(matrix), np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+    size = np.abs(matrix) @ np.abs(inverse)
+    rest = np.abs(np.eye(n) - matrix @ inverse) + size * (n + 4.0) * 2.0**-52
+    rest += np.broadcast_to(error, n)[:, None] * np.abs(inverse)
+    r = float(rest.sum(axis=1).max())
+    return (inverse, np.abs(inverse).sum(axis=1) * (r / (1.0 - r)) * _UP) if r < 0.01 else None
+
+
+def bound_variances(matrix: Floats) -> Floats | None:
+    """Bound the diagonal of the inverse from above; None if the matrix is not surely positive definite."""
+    known = bound_inverse(matrix)
+    return None if known is None else (np.diag(known[0]) + known[1]) * _UP
+
+
+def least_eigenvalue(matrix: Floats) -> float:
+    """Bound the least eigenvalue of a symmetric matrix in the units of its diagonal from below; -inf where unknown."""
+    n, diagonal = len(matrix), np.diag(matrix)
+    if not (np.isfinite(matrix).all() and (diagonal > 0).all()):
+        return -math.inf
+    root = np.sqrt(diagonal)
+    # The scaled matrix has norm n or less, and its eigenvalues are found within a small multiple of the roundoff.
+    return float(np.linalg.eigvalsh(matrix / np.outer(root, root))[0]) - n * (n + 8.0) * 2.0**-46
+
+
+def curvature_at(form: FieldTerms, x: Floats) -> Floats:
+    """Return the second derivatives of the likelihoods at x."""
+    total: Any = sum(term.least_curvature(amount, x, x) for term, amount in form.likelihood)
+    return np.asarray(total)
+
+
+def slope_at(form: FieldTerms, x: Floats, variance: Floats | float = 0.0) -> Floats:
+    """Return the gradient of the energy at x; of the likelihoods its average over normal laws around x."""
+    slope: Floats = form.couplings @ x + form.diagonal * x - form.linear
+    for term, amount in form.likelihood:
+        slope = slope + _average(functools.partial(term.slope, amount), x, variance)
+    return slope
+
+
+def descend(form: FieldTerms) -> Floats:
+    """Return a point near the mode on the box; any point is sound."""
+    start = np.clip(np.zeros(form.n_variables), form.lower, form.upper)
+    with np.errstate(all="ignore"):
+        found = optimize.minimize(
+            lambda x: -float(form.log_density(x[None, :])[0]), start, jac=lambda x: slope_at(form, x),
+            method="L-BFGS-B", bounds=optimize.Bounds(form.lower, form.upper), options={"maxiter": 1000},
+        )  # fmt: skip
+    return np.asarray(found.x if np.isfinite(found.x).all() else start)
+
+
+def _average(function: Callable[[Floats], Floats], x: Floats, variance: Floats | float) -> Floats:
+    """Return the average of a function over normal laws around x, by quadrature."""
+    parts = [weight * function(x + node * np.sqrt(variance)) for node, weight in zip(_NODES, _WEIGHTS, strict=True)]
+    return np.asarray(np.sum(parts, axis=0) / _WEIGHTS.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """A box around the centre, and what is known of the field restricted to the box.
+
+    Attributes
+    ----------
+    half : array
+        Half of the widths.
+    variance : array
+        Variance proxies: x_i is sub-Gaussian with these, and its variance is at most that.
+    offset : array
+        Bounds on |E x_i - centre_i|; of the innermost box they are assumed, until chains show them.
+    escape : float
+        Bound on the probability of being outside, for the field on the next larger box.
+    """
+
+    half: Floats
+    variance: Floats
+    offset: Floats
+    escape: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Boxed:
+    """A field on a box.
+
+    Attributes
+    ----------
+    form : FieldTerms
+        The field on the innermost box.
+    centre : array
+        Where chains start nearby.
+    variance : array
+        Variance proxies on the innermost box.
+    stages : list of Stage
+        Boxes from the outermost to the innermost; none if the field has a box of its own.
+    tails : array
+        Bounds on E |x_i - centre_i| outside of the outermost box, times the probability of being there.
+    """
+
+    form: FieldTerms
+    centre: Floats
+    variance: Floats
+    stages: list[Stage]
+    tails: Floats
+
+    @property
+    def outside(self) -> float:
+        """Return a bound on the probability outside the innermost box."""
+        return sum(stage.escape for stage in self.stages) * _UP
+
+    def moved(self, positions: NDArray[np.int64], slopes: Floats) -> float:
+        """Bound how far the box moves the mean of a function with Lipschitz constants `slopes`.
+
+        Conditioning on an event of probability 1 - p moves the mean of a sub-Gaussian variable with the proxy v by at
+        most p / (1 - p) sqrt(2 v ln(1 / p)).
+        """
+        if not self.stages:
+            return 0.0
+        total = float(slopes @ self.tails[positions])
+        for outer, inner in zip(self.stages, self.stages[1:], strict=False):
+            total += _shift(inner.escape, float(slopes @ np.sqrt(outer.variance[positions])))
+        return total * _UP
+
+
+def _shift(p: float, deviation: Any) -> Any:
+    """Return p / (1 - p) sqrt(2 ln(1 / p)) deviations, which grows with p below 0.1."""
+    return p / (1.0 - p) * math.sqrt(2.0 * math.log(1.0 / p)) * deviation if p > 0.0 else 0.0 * deviation
+
+
+def _two_tails(reach: Floats, variance: Floats) -> float:
+    """Return 2 sum_i exp(-reach_i^2 / (2 variance_i)): bounds the chance that some variable is so far from its mean."""
+    return float(2.0 * np.exp(-0.5 * np.maximum(reach, 0.0) ** 2 / variance).sum()) * _UP
+
+
+def box_of(form: FieldTerms, outside: float) -> Boxed:
+    """Return a field on its own box, or on one chosen so that the probability outside is about `outside` or less."""
+    if form.is_finite.any():
+        raise _refuse("some variables are on finite sets of numbers, which have no density.")
+    if form.n_variables > MAX_VARIABLES:
+        raise _refuse(f"{form.n_variables} variables are too many for dense matrices (at most {MAX_VARIABLES}).")
+    if form.is_bounded.all():
+        variance = bound_variances(least_curvatures(form))
+        if variance is None:
+            raise _refuse("the energy is not convex on the box.")
+        spread = np.minimum(variance, 0.25 * form.width**2)
+        return Boxed(form, descend(form), spread, [], np.zeros(form.n_variables))
+    if np.isfinite(form.lower).any() or np.isfinite(form.upper).any():
+        raise _refuse("some variables have limits and others have not: give all of them both limits, or none.")
+    return _Search(form, outside).boxed()
+
+
+def _refuse(reason: str) -> CertificateError:
+    return CertificateError({"entropy": reason}, "")
+
+
+class _Search:
+    """The search for boxes of a field without limits."""
+
+    def __init__(self, form: FieldTerms, outside: float) -> None:
+        prior = bound_inverse(least_curvatures(form))
+        if prior is None:
+            raise _refuse("the precision is not positive definite.")
+        self.form, self.goal, self.n = form, outside, form.n_variables
+        self.prior = (np.diag(prior[0]) + prior[1]) * _UP
+        self.mode, self.centre = self._find_centre()
+        slope = np.abs(slope_at(form, self.mode)) + form.linear_error + form.diagonal_error * np.abs(self.mode)
+        rounding = np.abs(form.couplings) @ np.abs(self.mode) + form.diagonal * np.abs(self.mode) + np.abs(form.linear)
+        rounding += sum(term.bound_slope(amount, self.mode) for term, amount in form.likelihood)
+        slope += rounding * (self.n + 16.0) * 2.0**-50
+        # E |x - mode|^2 in the units of the prior is at most (sqrt(n) + g)^2, g the size of the gradient.
+        size = math.sqrt(float(slope @ (np.abs(prior[0]) @ slope + prior[1] * slope.sum())) * _UP)
+        self.spread = np.sqrt(self.prior) * (math.sqrt(self.n) + size) + np.abs(self.mode - self.centre)
+
+    def _find_centre(self) -> tuple[Floats, Floats]:
+        """Return the mode, and about the means, by a normal approximation: nothing relies on how near they are."""
+        mode, self.variance = self._newton(descend(self.form), is_mean=False)
+        mean, variance = self._newton(mode, is_mean=True)
+        if not np.isfinite(mode).all():
+            raise _refuse("no mode of the field was found.")
+        if np.isfinite(mean).all() and (np.abs(mean - mode) < 5.0 * np.sqrt(self.variance)).all():
+            self.variance = variance
+            return mode, mean
+        return mode, mode
+
+    def _newton(self, x: Floats, is_mean: bool) -> tuple[Floats, Floats]:
+        """Return where the gradient is 0, on average over a normal law for a mean, and variances there."""
+        form, matrix = self.form, least_curvatures(self.form)
+        own, variance = np.diag(matrix).copy(), np.zeros(self.n)
+        with np.errstate(all="ignore"):
+            for _ in range(100):
+                bend = _average(lambda at: curvature_at(form, at), x, variance)
+                matrix[np.diag_indices_from(matrix)] = own + bend
+                if not np.isfinite(matrix).all():
+                    return np.full(self.n, np.nan), variance
+                inverse = np.linalg.inv(matrix)
+                step = -inverse @ slope_at(form, x, variance)
+                x = x + step * min(1.0, 1.0 / max(float(np.abs(step).max()), 1e-300))
+                before, variance = variance, np.diag(inverse) if is_mean else variance
+                if np.abs(step).max() < 1e-12 and np.abs(variance - before).max() < 1e-9:
+                    break
+        return x, np.diag(inverse)
+
+    def on(self, half: Floats) -> FieldTerms:
+        """Return the field on a box."""
+        return replace(self.form, lower=self.centre - half, upper=self.centre + half)
+
+    def variances(self, half: Floats) -> Floats:
+        """Return the variance proxies on a box."""
+        variance = bound_variances(least_curvatures(self.on(half)))
+        return self.prior if variance is None else np.minimum(variance, self.prior)
+
+    def boxed(self) -> Boxed:
+        stages = [self._outermost()]
+        while len(stages) < _MAX_STAGES:
+            outer = stages[-1]
+            z = math.sqrt(2.0 * math.log(2.0 * self.n * 2.0 * _MAX_STAGES / self.goal))
+            half = np.minimum(outer.half, (z + 1.2 * OFFSET_DEVIATIONS) * np.sqrt(outer.variance))
+            if (half > 0.98 * outer.half).all():
+                break
+            stages.append(Stage(half, self.variances(half), np.empty(0)))
+        return self._certify(stages)
+
+    def _outermost(self) -> Stage:
+        """Return a box that holds the field but for about half of the goal, at the tails of the field on this box."""
+        half = 6.0 * np.sqrt(self.variance)
+        for _ in range(_GROWTH_TRIALS):
+            variance = self.variances(half)
+            needed = self.goal / 2.0 * (1.0 - _INNER_SHARE) / max(self._horizon(half), 1.0)
+            z = math.sqrt(2.0 * math.log(2.0 * self.n / needed))
+            new = (z + 1.3 * OFFSET_DEVIATIONS) * np.sqrt(variance) / _INNER_SHARE
+            if (new <= half * 1.0001).all():
+                break
+            half = np.minimum(np.maximum(half, new), _MOST_DEVIATIONS * np.sqrt(self.prior))
+        return Stage(half, self.variances(half), np.empty(0))
+
+    def _horizon(self, half: Floats) -> float:
+        """Return the multiple of a box that the prior leaves with a probability of `_FAR_CHANCE` or less."""
+        far = math.sqrt(2.0 * math.log(2.0 * self.n / _FAR_CHANCE))
+        return float(((self.spread + far * np.sqrt(self.prior)) / half).max()) * _UP
+
+    def _certify(self, stages: list[Stage]) -> Boxed:
+        """Bound what is outside of each box, from the innermost outwards; whatever the boxes are."""
+        known = [replace(stages[-1], offset=OFFSET_DEVIATIONS * np.sqrt(stages[-1].variance))]
+        for outer in reversed(stages[:-1]):
+            inner, deviation = known[0], np.sqrt(outer.variance)
+            more = 0.0
+            for _ in range(20):
+                p = _two_tails(inner.half * (1.0 - 1e-12) - inner.offset - more * deviation, outer.variance)
+                if not p < 0.1:
+                    raise self._too_wide(stages[0])
+                if _shift(p, 1.0) * _UP < more or p == 0.0:
+                    break
+                more = 1.5 * _shift(p, 1.0)
+            else:
+                raise self._too_wide(stages[0])
+            known = [replace(outer, offset=inner.offset + more * deviation), replace(inner, escape=p), *known[1:]]
+        outer, horizon = known[0], self._horizon(known[0].half)
+        reach = outer.half * (1.0 - 1e-12)
+        shell = _two_tails(_INNER_SHARE * reach - outer.offset, outer.variance)
+        escape = (_FAR_CHANCE + shell * max((horizon - 1.0) / (1.0 - _INNER_SHARE), 1.0)) * _UP
+        if not escape < 0.1:
+            raise self._too_wide(outer)
+        known[0] = replace(outer, escape=escape)
+        # P(x_i > centre_i + u) is log-concave in u, at least 0.86 (1 - escape) at -back, at most `escape` at
+        # `half`.
+        back = outer.offset + 2.0 * np.sqrt(outer.variance)
+        beyond = 2.0 * escape * (outer.half + back) / math.log(0.86 * (1.0 - escape) / escape)
+        inside = escape * (outer.half + outer.offset + np.sqrt(outer.variance))
+        form = self.on(stages[-1].half)
+        return Boxed(form, self.centre, known[-1].variance, known, (beyond + inside) * _UP)
+
+    def _too_wide(self, stage: Stage) -> CertificateError:
+        i = int(np.argmax(stage.half))
+        return _refuse(
+            f"no box around the field has a probability outside that can be bounded: with half-widths of up to "
+            f"{stage.half[i]:.3g} the counts say too little. A larger precision, narrower priors of coefficients, or "
+            "limits (lower=, upper=) help."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Decay:
+    """How fast the relative entropy of a uniform random scan falls, from a uniform start.
+
+    Attributes
+    ----------
+    rate : float
+        The least eigenvalue of H in the units of its diagonal: entropy falls by the factor 1 - rate / n at each step.
+    entropy : float
+        Bound on the relative entropy of the start.
+    point, spread : arrays
+        Chains start uniformly on point_i -+ spread_i.
+    """
+
+    rate: float
+    entropy: float
+    point: Floats
+    spread: Floats
+
+    def steps(self, entropy: float) -> int:
+        """Return a number of steps after which the relative entropy is at most `entropy`."""
+        share = math.log1p(-self.rate / len(self.point))
+        return max(1, math.ceil(math.log(min(entropy / self.entropy, 1.0)) / share * _UP))
+
+
+def decay_of(boxed: Boxed) -> Decay:
+    """Bound the relative entropy of the start, and its decay.
+
+    The start is a product of uniform laws with means `point`, variances spread^2 / 3 and entropies ln(2 spread). The
+    energy is at most its quadratic expansion with the largest curvatures there, and at least that with the least ones
+    on the box.
+    """
+    form, matrix = boxed.form, least_curvatures(boxed.form)
+    rate, known = least_eigenvalue(matrix), bound_inverse(matrix)
+    if known is None or not rate > 0.0:
+        raise _refuse("the least curvature on the box is not positive definite.")
+    n = form.n_variables
+    spread = np.minimum(np.sqrt(3.0 / (form.diagonal + curvature_at(form, boxed.centre))), 0.499 * form.width)
+    point = np.clip(boxed.centre, form.lower + spread, form.upper - spread)
+    largest: Any = sum(
+        term.largest_curvature(amount, point - spread, point + spread) for term, amount in form.likelihood
+    )
+    slope = np.abs(slope_at(form, point)) * (1.0 + 1e-6) + form.linear_error
+    logarithm = float(np.linalg.slogdet(matrix)[1])
+    energy = ((form.diagonal + form.diagonal_error + largest) * spread**2).sum() / 6.0
+    missed = 0.5 * float(slope @ (np.abs(known[0]) @ slope + known[1] * slope.sum())) * _UP
+    entropy = energy + missed - np.log(2.0 * spread).sum() + 0.5 * (n * math.log(2.0 * math.pi) - logarithm)
+    if not math.isfinite(entropy):
+        raise _refuse("the relative entropy of the start has no finite bound.")
+    return Decay(min(rate, 1.0), max(float(entropy) + 1e-6 * n, 1e-3), point, spread)

@@ -1,0 +1,271 @@
+"""Estimates by random scans of a field on a box, whose relative entropy falls at a known rate. [trusted]
+
+Theory page, "Fields on boxes". Each chain starts uniformly near the middle of the box and updates variables that it
+chooses uniformly. Its relative entropy bounds its bias, and the box's probability outside is part of the bias.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan
+from dobrushin._estimate.query import Query
+from dobrushin._estimate.questions import Tally
+from dobrushin._estimate.runs import Bias, ChainRun, StateChains
+from dobrushin._fields.anchor import FieldSpace
+from dobrushin._fields.boxes import Boxed, Decay, box_of, decay_of
+from dobrushin._fields.chains import FieldChains, FieldKernel, chains_needed
+from dobrushin._fields.intervals import SHARES, Clip, TallyTerms, most_drifted
+from dobrushin._fields.terms import FieldTerms
+from dobrushin._kernels.generator import START, mix
+from dobrushin._models.near import Region, region_of
+from dobrushin._sampling.kernel import FixedStart, streams_of
+from dobrushin._sampling.samples import Samples
+from dobrushin._scan import Scan
+from dobrushin._shared.arrays import Floats, frozen
+from dobrushin._shared.running import Running
+from dobrushin.errors import CertificateError
+
+# Shares of the tolerance that are tried for the probability outside the box; and the share for the total variation of a
+# chain from the field on the box, which the logarithm of the number of steps pays for.
+_OUTSIDE_SHARES, _MOST_OUTSIDE = (0.05, 0.12, 0.25), 0.02
+_CHAIN_SHARE, _MOST_CHAIN = 0.002, 1e-4
+# Of the error probability: for the means that show where the field is in its box.
+_CENTRE_SHARE = 0.01
+# Shorter plans of other methods are taken without a look.
+_LONG_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class SpreadKernel(FieldKernel):
+    """Chains of a field that start uniformly on an interval for each variable."""
+
+    spread: Floats = field(default_factory=lambda: np.zeros(0))  # half of the widths, by own number
+
+    def start(self, master: NDArray[np.uint64], chains: range) -> Floats:
+        keys = streams_of(master, chains, 1)
+        numbers = START + self.region.positions.astype(np.uint64)
+        words = np.asarray(mix.py_func(keys[0] + keys[1] * numbers[:, None]))
+        share = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+        return self.point[:, None] + (2.0 * share - 1.0) * self.spread[:, None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxedQuery(Query):
+    """A query about a field on a box. Chains keep all variables: their means show where the field is in the box."""
+
+    @cached_property
+    def positions(self) -> NDArray[np.int64]:
+        return np.arange(self.model.n_variables)
+
+    @cached_property
+    def error(self) -> float:
+        return (1.0 - _CENTRE_SHARE) * (1.0 - self.confidence) / self.intervals
+
+
+class FieldEntropy(FieldChains):
+    """Random scans of a field on a box, with the bias bounded by relative entropy.
+
+    Attributes
+    ----------
+    boxed : Boxed
+    off : float
+        Bound on the probability that a chain as drawn is not near an exact state of the field on the box.
+    clips : list of Clip or None
+        How means are averaged; None for counted questions.
+    """
+
+    name: ClassVar[str] = "entropy"
+    works_nearby: ClassVar[bool] = False
+    reason: ClassVar[str] = (
+        "certified before sampling: the relative entropy of random scans on a box falls at a known rate"
+    )
+    has_proof: ClassVar[bool] = False
+
+    def __init__(
+        self, query: Query, plan: Plan, kernel: FieldKernel, bias: Bias, boxed: Boxed, off: float, clips: list[Any]
+    ) -> None:
+        StateChains.__init__(self, query, plan, kernel, bias)
+        self.boxed, self.off, self.clips = boxed, off, clips
+
+    @classmethod
+    def propose(cls, query: Query, choice: Choice) -> Method:
+        if query.proof:
+            raise cls.refuse("no proof of such answers can be written yet.")
+        if choice.best is not None and choice.best.plan.seconds <= _LONG_SECONDS:
+            return choice.best
+        form = query.space.form
+        shares = _OUTSIDE_SHARES if not form.is_bounded.all() else (0.0,)
+        found, refusal = [], cls.refuse("the probability outside of a box, and the random error, exceed the tolerance.")
+        for share in shares:
+            try:
+                found.append(cls._on(query, box_of(form, min(share * query.tolerance, _MOST_OUTSIDE))))
+            except CertificateError as error:
+                refusal = error
+        if not found:
+            raise refusal
+        best = min(found, key=lambda method: method.plan.seconds)
+        return best if choice.best is None or best.plan.seconds < choice.best.plan.seconds else choice.best
+
+    @classmethod
+    def _on(cls, query: Query, boxed: Boxed) -> FieldEntropy:
+        """Return the proposal for a field on a box."""
+        decay, tolerance = decay_of(boxed), query.tolerance
+        inner = FieldSpace(boxed.form.to_model(query.model.labels), query.space.place)
+        questions = [replace(question, space=inner) for question in query.questions]
+        own = BoxedQuery(
+            **({part.name: vars(query)[part.name] for part in fields(Query)} | {"space": inner, "questions": questions})
+        )
+        goal = min(_CHAIN_SHARE * tolerance, _MOST_CHAIN)
+        scan = Scan.uniform(query.model.n_variables, decay.steps(2.0 * goal * goal))
+        off = goal + _slip(inner, len(scan))
+        bounds = [_bound_question(question, boxed, goal, off) for question in questions]
+        clips = [clip for _, clip in bounds]
+        left = tolerance - max(bias + (0.0 if clip is None else clip.slack) for bias, clip in bounds)
+        chains = chains_needed(own, clips, left)
+        if not chains:
+            raise cls.refuse("the probability outside of a box, and the random error, exceed the tolerance.")
+        chains = max(chains, cls._chains_for_centre(own, boxed))
+        kernel = make_spread(inner, decay, scan)
+        plan = cls.draft(
+            query, cls.reason, tolerance - left, scan=scan, chains=chains, kernel=kernel.name,
+            seconds=kernel.seconds(float(len(scan)) * chains, scan),
+        )  # fmt: skip
+        words = (
+            f"a chain is within {goal:.1e} of the field on a box in total variation (its relative entropy falls at the "
+            f"rate {decay.rate:.3g} a sweep)"
+        )
+        if boxed.stages:
+            half = boxed.stages[-1].half
+            words += (
+                f"; the half-widths of the box are {half.min():.3g} to {half.max():.3g}, and the probability outside "
+                f"is at most {boxed.outside:.1e}, which rests on the means of all variables that the chains gave"
+            )
+        rows = [np.array([bias]) for bias, _ in bounds]
+        return cls(own, plan, kernel, Bias(rows, [np.zeros(1) for _ in rows], words), boxed, off, clips)
+
+    @classmethod
+    def _chains_for_centre(cls, query: Query, boxed: Boxed) -> int:
+        """Return the number of chains that show the means of all variables within half of what is allowed."""
+        if not boxed.stages:
+            return 0
+        error = _CENTRE_SHARE * (1.0 - query.confidence) / 2.0
+        share = 0.5 * float((boxed.stages[-1].offset / np.sqrt(boxed.variance)).min())
+        return -(-math.ceil(2.0 * math.log(4.0 * query.model.n_variables / error) / share**2) // 64) * 64
+
+    def counted_chains(self, aim: float) -> int:
+        return max(super().counted_chains(aim), self._chains_for_centre(self.query, self.boxed))
+
+    def make_tallies(self, aim: float) -> list[Tally]:
+        errors = self.query.space.anchor.errors
+        known = zip(self.query.questions, self.clips, self.bias.bounds, strict=True)
+        common = self.query.error, aim, errors
+        return [
+            question.tally_for(TallyTerms(*common, float(bias[0]), clip, self.query.tolerance))
+            for question, clip, bias in known
+        ]
+
+    def begin(self, sequence: np.random.SeedSequence, running: Running) -> BoxedRun:
+        return BoxedRun(self, sequence, running)
+
+    @classmethod
+    def explain(cls, estimate: Estimate) -> list[str]:
+        return [
+            f"The answer comes from {estimate.chains:,} independent chains. Each made {estimate.steps:,} updates of "
+            "variables that it chose uniformly, on a box around the field.",
+            "On the box the energy has a least curvature, so the relative entropy of a chain falls by a known factor "
+            "at each step, and bounds its bias. The probability outside of the box is bounded too. Together the mean "
+            f"of infinitely many such chains is off by at most {estimate._bias_text}.",
+            f"The random error remains. The intervals ({estimate.plan.interval}) were widened by the bias bound, and "
+            f"hold all at once with probability {estimate.confidence_text} or more.",
+        ]
+
+
+def make_spread(space: FieldSpace, decay: Decay, scan: Scan) -> SpreadKernel:
+    """Make the kernel for chains of a field on a box, from the start whose entropy is known."""
+    form: FieldTerms = space.form
+    region: Region = region_of(form, scan._updates(form.n_variables))
+    plain = FieldKernel.start_at(form, region, FixedStart(decay.point, "near the middle"), space.anchor.errors.distance)
+    return SpreadKernel(**(vars(plain) | {"spread": frozen(decay.spread[region.place])}))
+
+
+def _slip(space: FieldSpace, steps: int) -> float:
+    """Bound the probability that a chain as drawn is farther than `place` from one with exact draws at its end.
+
+    At each step the law that is drawn from differs from that of the exact chain by the rounding of the linear term, and
+    by neighbours that are off by `place`.
+    """
+    form, errors = space.form, space.anchor.errors
+    moved = errors.field + (abs(form.couplings) @ errors.place) * (1.0 + 1e-9)
+    each = errors.chance + space.tilt * space.variances * moved + 2.0**-50
+    return float(min(1.0, steps * each.mean() * (1.0 + 1e-9)))
+
+
+def _bound_question(question: Any, boxed: Boxed, goal: float, off: float) -> tuple[float, Clip | None]:
+    """Bound the bias of a question, and say how its values are averaged; None if they are counted."""
+    positions, slopes = question.positions, question.slopes
+    if question.is_counted:
+        return min(1.0, boxed.outside + off), None
+    form = boxed.form
+    deviation = float(slopes @ np.sqrt(boxed.variance[positions]))
+    bias = boxed.moved(positions, slopes) + 2.0 * goal * deviation
+    point = boxed.centre[positions]
+    middle = float(question.values(point[None, :], 0)[0])
+    reach = float(slopes @ np.maximum(form.upper[positions] - point, point - form.lower[positions])) * (1.0 + 1e-9)
+    low, high = max(question.bounds[0], middle - reach), min(question.bounds[1], middle + reach)
+    span = (high - low) * (1.0 + 1e-12) + 1e-300
+    place = question.space.anchor.errors.place[positions]
+    slack = float(slopes @ place) + 2.0**-48 * (abs(low) + span)
+    proxy = min(deviation**2 * (1.0 + 1e-9), 0.25 * span**2)
+    return bias + span * off, Clip(low, span, proxy, slack, off, SHARES[0])
+
+
+class BoxedRun(ChainRun):
+    """Chains of a field on a box, whose means show where the field is in the box."""
+
+    method: FieldEntropy
+
+    def __init__(self, method: FieldEntropy, sequence: np.random.SeedSequence, running: Running) -> None:
+        super().__init__(method, sequence, running)
+        self.sums, self.counted = np.zeros(method.query.model.n_variables), 0
+
+    def _take(self, block: Samples) -> None:
+        if self.counted < self.trials and block.states is not None:
+            self.sums += (block.states - self.method.boxed.centre).sum(axis=0)
+            self.counted += len(block.states)
+        super()._take(block)
+
+    @property
+    def is_centred(self) -> bool:
+        """Return whether all means are surely as near to the centre as the bound on what is outside takes for granted.
+
+        Half of the error is for the number of chains that was planned, half for all others, n with 1 / (n (n + 1)).
+        """
+        boxed, n = self.method.boxed, self.counted
+        if not boxed.stages:
+            return True
+        if not n:
+            return False
+        error = 0.5 * _CENTRE_SHARE * (1.0 - self.query.confidence)
+        error = error if n == self.trials else error / (n * (n + 1.0))
+        drifted = most_drifted(n * self.method.off, 0.5 * error)
+        reach = np.sqrt(2.0 * boxed.variance * math.log(4.0 * len(self.sums) / error) / n)
+        reach += boxed.form.width * (drifted / n) + self.query.space.anchor.errors.place
+        return bool((np.abs(self.sums / n) + reach * (1.0 + 1e-9) <= boxed.stages[-1].offset).all())
+
+    def rows(self, biases: list[Floats], widenings: list[Floats]) -> list[AnswerRows]:
+        rows = super().rows(biases, widenings)
+        if self.is_centred:
+            return rows
+        vacuous = []
+        for question, row in zip(self.query.questions, rows, strict=True):
+            least, most = (np.array([end]) for end in question.bounds)
+            vacuous.append(AnswerRows(row.mean, least, most, most - least))
+        return vacuous

@@ -1,0 +1,200 @@
+"""Coefficients of covariates, and fields on boxes: bounds against grids, answers against quadrature."""
+
+from fractions import Fraction
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import dobrushin as db
+from dobrushin._fields import entropy
+from dobrushin._fields.boxes import bound_inverse, box_of, curvature_at, least_eigenvalue
+from field_boxes import LIKELIHOODS, Marginals, box_violations, boxed_cases, entropy_violations, random_regression
+from sentences import check_sentence
+
+MOST_UPDATES = 5 * 10**6
+PATH = nx.path_graph(["a", "b", "c"])
+
+
+def counted_field(deviation=3.0):
+    prior = db.GaussianField.car(PATH, rho=0.9, precision=2.0)
+    field = prior.covariates({"one": 1.0, "slope": {"a": -1.0, "b": 0.5, "c": 0.5}}, deviation)
+    return field.poisson({"a": 7, "b": 2, "c": 11}, exposure=4.0)
+
+
+def totals(check, cases, **options):
+    found = [check(*case, **options) for case in cases]
+    return np.sum([pair for pair in found if pair is not None], axis=0)
+
+
+@pytest.fixture(scope="module")
+def cases():
+    return list(boxed_cases(3, 24, most=3))
+
+
+def test_boxes_hold_what_is_stated(cases):
+    failed, checked = totals(box_violations, cases)
+    assert (failed, checked > 200) == (0, True)
+
+
+def test_boxes_that_are_too_small_are_caught(cases):
+    """A twentieth of the bounds does not hold: they are not much larger than they have to be."""
+    assert totals(box_violations, cases, shrink=0.05)[0] > 20
+
+
+def test_entropy_falls_as_fast_as_stated(cases):
+    failed, checked = totals(entropy_violations, [(boxed,) for _, boxed in cases])
+    assert (failed, checked > 150) == (0, True)
+
+
+def test_a_rate_that_is_too_large_is_caught(cases):
+    assert totals(entropy_violations, [(boxed,) for _, boxed in cases], shrink=0.3)[0] > 20
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_answers_about_coefficients_agree_with_quadrature(likelihood):
+    rng, wrong, rows = np.random.default_rng(8), 0, 0
+    for seed in range(8):
+        field = random_regression(rng, 1 + seed % 2, likelihood, most=3)
+        if db.plan(field, tolerance=0.1, method="entropy").updates > MOST_UPDATES:
+            continue
+        boxed = box_of(field._form, 1e-2)
+        reference = Marginals(field._form, boxed.centre, curvature_at(field._form, boxed.centre))
+        laws = [reference.of(i) for i in range(field.n_variables)]
+        means, labels = np.array([mean for mean, _ in laws]), list(field.labels)
+        tolerance = 0.3 * float(np.sqrt(boxed.variance).max())
+        answer = db.estimate(field, labels, tolerance=tolerance, confidence=0.9999, method="entropy", seed=seed)
+        wrong += int(((means < answer.lower) | (means > answer.upper)).sum())
+        events = [db.Exceeds(label, mean + 0.3) for label, mean in zip(labels, means, strict=True)]
+        targets = [*events, db.Quantile(labels[-1], 0.9)]
+        answer = db.estimate(field, targets, tolerance=0.1, confidence=0.9999, method="entropy", seed=seed)
+        truth = np.array([1.0 - law(mean + 0.3) for mean, law in laws])
+        wrong += int(((truth < answer.lower[:-1] - 1e-4) | (truth > answer.upper[:-1] + 1e-4)).sum())
+        law = laws[-1][1]
+        wrong += not law(answer.lower[-1]) <= 0.9001 or not law(answer.upper[-1]) >= 0.8999
+        rows += 2 * len(labels) + 1
+        assert answer.plan.method == "entropy"
+        assert (answer.half_width[:-1] <= 0.1).all()
+    assert (wrong, rows > 2) == (0, True)
+
+
+def test_auto_takes_random_scans_where_dobrushins_condition_fails():
+    field = counted_field()
+    plan = db.plan(field, ["a", "one", db.Exceeds("slope", 0.0)], tolerance=0.1)
+    assert plan.method == "entropy"
+    with pytest.raises(db.CertificateError, match="spectral radius of 1 or more"):
+        db.estimate(field, ["a"], method="dobrushin")
+    answer = db.estimate(field, ["one"], evidence={"slope": 0.1}, tolerance=0.3, method="entropy", seed=1)
+    assert answer.half_width[0] <= 0.3
+    assert "the probability outside" in " ".join(answer.assumptions)
+    assert "relative entropy" in entropy.FieldEntropy.explain(answer)[1]
+    with pytest.raises(db.CertificateError, match="proof"):
+        db.estimate(field, ["a"], method="entropy", proof="never.proof")
+
+
+def test_a_box_of_the_user_needs_no_other():
+    matrix = [[1.0, 0.6, 0.6], [0.6, 1.0, 0.6], [0.6, 0.6, 1.0]]  # Dobrushin's condition fails
+    field = db.GaussianField(matrix, linear=0.3, lower=-1.0, upper=2.0)
+    answer = db.estimate(field, [0], tolerance=0.05, method="entropy", seed=3)
+    other = db.estimate(field, [0], tolerance=0.05, method="dobrushin", seed=4)
+    assert abs(answer.value[0] - other.value[0]) <= answer.half_width[0] + other.half_width[0]
+    half = db.GaussianField(matrix, lower=0.0)
+    with pytest.raises(db.CertificateError, match="all of them both limits, or none"):
+        db.estimate(half, [0], method="entropy")
+    levels = db.GaussianField(matrix, levels={1: [0.0, 1.0]})
+    with pytest.raises(db.CertificateError, match="finite sets"):
+        db.estimate(levels, [0], method="entropy")
+
+
+def test_nothing_is_claimed_where_the_means_are_not_near_the_middle(monkeypatch):
+    """What is outside the box was bounded for means near the middle: draws have to show that they are there."""
+    field, search = counted_field(), entropy.box_of
+
+    def shifted(form, outside):
+        boxed = search(form, outside)
+        return entropy.Boxed(boxed.form, boxed.centre + 1.0, boxed.variance, boxed.stages, boxed.tails)
+
+    monkeypatch.setattr(entropy, "box_of", shifted)
+    answer = db.estimate(field, ["a", db.Exceeds("b", 0.0)], tolerance=0.3, method="entropy", seed=1)
+    assert answer.lower.tolist() == [-np.inf, 0.0]
+    assert answer.upper.tolist() == [np.inf, 1.0]
+
+
+def test_coefficients_carry_the_term_of_low_rank():
+    """The marginal precision of the linear predictors is Q - Q X (S^-1 + X'QX)^-1 X'Q."""
+    prior = db.GaussianField.car(PATH, rho=0.9, precision=2.0, linear=[1.0, 0.0, 2.0])
+    values = np.array([[1.0, 1.0, 1.0], [-1.0, 0.5, 0.7]])
+    field = prior.covariates({"one": 1.0, "slope": values[1]}, {"one": 3.0, "slope": 0.5})
+    assert field.labels == ("a", "b", "c", "one", "slope")
+    q, x = prior.precision.toarray(), values.T
+    middle = np.linalg.inv(np.diag([1 / 9.0, 4.0]) + x.T @ q @ x)
+    expected = np.linalg.inv(q - q @ x @ middle @ x.T @ q)
+    covariance = np.linalg.inv(field.precision.toarray())
+    assert np.allclose(covariance[:3, :3], expected)
+    assert np.allclose(covariance[3:, 3:], np.diag([9.0, 0.25]))
+    assert np.allclose(covariance @ field.linear, [*np.linalg.solve(q, prior.linear), 0.0, 0.0])
+
+
+def test_gaussian_fields_without_dobrushins_condition_are_solved():
+    prior = db.GaussianField.car(PATH, rho=0.9, precision=2.0).covariates({"one": 1.0, "slope": [1.0, -2.0, 1.0]})
+    field = prior.normal({"a": 1.5, "b": 0.25, "c": -2.0}, precision=4.0)
+    answer = db.estimate(field, ["a", "slope", db.Exceeds("one", 0.0)], tolerance=1e-9)
+    assert answer.plan.method == "exact"
+    matrix = [[Fraction(value) for value in row] for row in field.precision.toarray().tolist()]
+    exact = solve_exactly(matrix, [Fraction(value) for value in field.linear.tolist()])
+    for row, i in ((0, 0), (1, 4)):
+        assert Fraction(float(answer.lower[row])) <= exact[i] <= Fraction(float(answer.upper[row]))
+    assert answer.half_width.max() < 1e-9
+
+
+def solve_exactly(matrix, right):
+    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    for k in range(len(rows)):
+        rows[k] = [value / rows[k][k] for value in rows[k]]
+        for i in range(len(rows)):
+            if i != k:
+                rows[i] = [a - rows[i][k] * b for a, b in zip(rows[i], rows[k], strict=True)]
+    return [row[-1] for row in rows]
+
+
+def test_inverses_and_eigenvalues_are_bounded():
+    rng = np.random.default_rng(2)
+    for n in (1, 3, 8):
+        root = rng.normal(size=(n, n))
+        matrix = root @ root.T + 1e-3 * np.eye(n)
+        inverse, error = bound_inverse(matrix)
+        exact = [solve_exactly(_exact(matrix), [Fraction(int(i == k)) for i in range(n)]) for k in range(n)]
+        for k in range(n):
+            off = [abs(Fraction(float(inverse[i, k])) - exact[k][i]) for i in range(n)]
+            assert all(gap <= Fraction(float(bound)) for gap, bound in zip(off, error, strict=True))
+        diagonal = np.sqrt(np.diag(matrix))
+        least = np.linalg.eigvalsh(matrix / np.outer(diagonal, diagonal))[0]
+        assert least - 1e-9 < least_eigenvalue(matrix) < least
+    assert bound_inverse(np.array([[1.0, 1.0], [1.0, 1.0]])) is None
+    assert least_eigenvalue(np.array([[1.0, np.inf], [np.inf, 1.0]])) == -np.inf
+
+
+def _exact(matrix):
+    return [[Fraction(value) for value in row] for row in matrix.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("covariates", "deviation", "words"),
+    [
+        ({}, 1.0, "covariates .* a dict from names to values"),
+        ({"a": 1.0}, 1.0, "names that are not labels of the field. Got 'a'"),
+        ({"one": [1.0, np.nan, 2.0]}, 1.0, "finite .* variable 'b'"),
+        ({"one": {"a": 1.0}}, 1.0, "finite .* variable 'b'"),
+        ({"one": 0.0}, 1.0, "different from 0 somewhere. Got 'one'"),
+        ({"one": 1.0}, 0.0, "deviation .* positive and finite"),
+        ({"one": 1.0}, {"two": 1.0}, "deviation .* 'two'"),
+    ],
+)
+def test_bad_covariates_get_a_sentence(covariates, deviation, words):
+    prior = db.GaussianField.car(PATH, rho=0.9)
+    check_sentence(lambda: prior.covariates(covariates, deviation), words)
+
+
+def test_covariates_come_before_observations():
+    field = db.GaussianField.car(PATH, rho=0.9).poisson({"a": 1})
+    check_sentence(lambda: field.covariates({"one": 1.0}), "a prior without limits, levels or likelihoods")
