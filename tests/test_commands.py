@@ -24,6 +24,7 @@ NOT_RUN = {
     "dobrushin reproduce all": "minutes",
     "dobrushin reproduce segmentation": "needs images that are not in the repository, and minutes",
     "dobrushin reproduce disease-mapping": "needs data that are not in the repository",
+    "dobrushin reproduce named-entities": "needs data that are not in the repository",
     "dobrushin warmup": "compiles everything; tests/test_cli.py runs it",
     "dobrushin --install-completion": "changes the settings of the user's shell",
     "python benchmarks/": "minutes each",
