@@ -11,7 +11,7 @@ from scipy import stats
 
 import dobrushin as db
 from dobrushin._estimate.dobrushin import Dobrushin
-from dobrushin._estimate.query import Settings, read_query, workspace
+from dobrushin._estimate.query import Settings, make_query, workspace
 from dobrushin._estimate.runs import ChainRun
 from dobrushin._influence.known import known_influence
 from dobrushin._sampling import start
@@ -75,7 +75,7 @@ def test_intervals_of_half_the_width_do_not_hold():
 def slow_chain():
     """A chain of spins that is driven from one end; a short scan from a uniform start has a bias at the other."""
     model = db.Ising({(i, i + 1): 0.45 for i in range(5)}, fields=[3.0, 0, 0, 0, 0, 0])
-    query = read_query(model, [5], None, Settings(0.5, 0.9, "dobrushin", None))
+    query = make_query(model, [5], {}, Settings(0.5, 0.9, "dobrushin", None))
     scan = db.Scan([4, 5])
     bias = float(db.variation(model, scan, [5]).value)
     plan = db.Plan("dobrushin", "by hand", 0.5, 0.9, bias, "Clopper-Pearson", 1, scan, 0, "bits")

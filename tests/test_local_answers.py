@@ -16,7 +16,7 @@ from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.exact import Exact
 from dobrushin._estimate.local import Local
 from dobrushin._estimate.method import METHODS, Choice
-from dobrushin._estimate.query import DERIVED, make_query, read_query, read_settings
+from dobrushin._estimate.query import DERIVED, make_query, read_settings
 from dobrushin._estimate.regions import TargetRegion, WantedLaw
 from dobrushin._exact.engine import pair_signs, sum_region, surroundings
 from dobrushin._exact.order import find_region_order
@@ -41,7 +41,7 @@ def ball_of(model, inside):
 
 def region_of(model, inside, kept, by_extremes):
     """A region of a model, whatever its shape."""
-    query = read_query(model, [model.labels[int(i)] for i in kept], None, SETTINGS)
+    query = make_query(model, [model.labels[int(i)] for i in kept], {}, SETTINGS)
     wanted = WantedLaw(np.asarray(kept), np.ones(len(kept)))
     return TargetRegion(query, wanted, ball_of(model, inside), by_extremes)
 

@@ -11,7 +11,7 @@ from dobrushin._estimate import local, regions
 from dobrushin._estimate.local import Local
 from dobrushin._estimate.method import Choice, nothing_known
 from dobrushin._estimate.partial import intersect
-from dobrushin._estimate.query import Workspace, read_query, read_settings
+from dobrushin._estimate.query import Workspace, make_query, read_settings
 
 FAMILIES = ["frustrated", "ferromagnet", "potts", "zeros"]
 
@@ -33,7 +33,7 @@ def make(family, rng):
 def partial_of(model, targets, evidence=None):
     """Return the intervals of local sums that are not allowed to be large enough."""
     settings = read_settings(model, 1e-9, 0.99, "auto", None, None)
-    query, choice = read_query(model, targets, evidence, settings), Choice()
+    query, choice = make_query(model, targets, evidence or {}, settings), Choice()
     with suppress(db.CertificateError):
         Local.propose(query, choice)
     return query, [found for find in choice.so_far if (found := find()) is not None]

@@ -10,7 +10,7 @@ import pytest
 import dobrushin as db
 from dobrushin._estimate.method import METHODS
 from dobrushin._estimate.parts import _split
-from dobrushin._estimate.query import read_query, read_settings
+from dobrushin._estimate.query import make_query, read_settings
 
 DATA = os.environ.get("DOBRUSHIN_DATA")
 SETTINGS = read_settings(db.Ising({(0, 1): 0.1}), 0.05, 0.99, "auto", None, None)
@@ -97,7 +97,7 @@ def test_a_part_that_fails_leaves_the_others(monkeypatch):
 def test_shares_of_the_error_add_up_and_rows_are_all_there():
     model = together(CHAIN, TINY, CHAIN, TINY)
     targets = [25, db.Joint(0, 21), 3, 1, 44, 22, db.Statistic.event([45], lambda x: x[..., 0] == 1)]
-    query = read_query(model, targets, None, SETTINGS)
+    query = make_query(model, targets, {}, SETTINGS)
     pieces = _split(query)
     # The second question joins the first chain and the first small part; the other small part is by itself.
     assert sorted(sorted(piece.query.model.labels) for piece in pieces) == [

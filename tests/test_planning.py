@@ -175,7 +175,7 @@ class TestVeryManyTargets:
 
 def _query(model, tolerance):
     settings = query.Settings(tolerance, 0.99, "dobrushin", None)
-    return query.read_query(model, "all", None, settings)
+    return query.make_query(model, "all", {}, settings)
 
 
 def test_distinct_positions():

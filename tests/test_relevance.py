@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import dobrushin as db
 import models
 from dobrushin._estimate import choice
-from dobrushin._estimate.query import read_query, read_settings
+from dobrushin._estimate.query import make_query, read_settings
 from dobrushin._models import derived
 from dobrushin._models.factors import FactorTables
 from dobrushin.cli.app import app
@@ -63,7 +63,7 @@ def posterior(model, evidence, targets):
 
 def pruned(model, targets, evidence=None):
     """The query on what matters, and where its variables are in the model given the evidence."""
-    return choice.keep_relevant(read_query(model, targets, evidence, SETTINGS))
+    return choice.keep_relevant(make_query(model, targets, evidence or {}, SETTINGS))
 
 
 def kept_labels(model, targets, evidence=None):
@@ -77,7 +77,7 @@ def check(model, evidence, targets):
     truth, ours = posterior(model, evidence, targets), posterior(query.model, {}, own)
     assert np.abs(ours - truth).max() <= 2 * query.space.rounding + 1e-13
     if part is not None:
-        whole = read_query(model, targets, evidence, SETTINGS).model
+        whole = make_query(model, targets, evidence or {}, SETTINGS).model
         assert [whole.labels[i] for i in part.positions] == list(query.model.labels)
         assert query.relevance == f"{part.size} of {whole.n_variables} variables matter to the targets"
     return query

@@ -1,5 +1,6 @@
 """States by name: in at the doors, out in answers, and counted everywhere between."""
 
+import itertools
 import json
 import pickle
 
@@ -9,6 +10,8 @@ from typer.testing import CliRunner
 
 import dobrushin as db
 from dobrushin._estimate.headline import telling_state
+from dobrushin._models import state_names
+from dobrushin._models.state_names import read_evidence, read_state
 from dobrushin.cli.app import app
 from dobrushin.io.npz import pack
 from models import FAMILIES, SPRINKLER, random_model
@@ -522,3 +525,37 @@ def test_an_estimate_says_what_it_is_about_also_elsewhere(network):
 def test_none_is_refused_as_a_name_with_its_reason():
     with pytest.raises(db.ArgumentError, match="and not None"):
         db.FactorGraph([2], [([0], np.zeros(2))], state_names=[(None, "x")])
+
+
+def read_one_by_one(model, evidence):
+    return {i: read_state(model, i, value, "evidence") for i, value in evidence.items()}
+
+
+def outcome(read, model, evidence):
+    """Return the types and values that were read, or the refusal as text."""
+    try:
+        return [(i, type(state), state) for i, state in read(model, evidence).items()]
+    except db.ArgumentError as refusal:
+        return str(refusal)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_whole_numbers_are_read_at_once_as_one_by_one(family, monkeypatch):
+    model = random_model(np.random.default_rng(5), family, n=4)
+    beyond = [*model.states(0), -2, 2, 9, 2**63, -(2**63) - 1, 10**400]
+    for values in itertools.product(beyond, (model.states(1)[-1], np.int8(1), np.uint64(1), 0, 1.0, True)):
+        evidence = dict(enumerate(values))
+        assert outcome(read_evidence, model, evidence) == outcome(read_one_by_one, model, evidence)
+    monkeypatch.setattr(state_names, "read_state", None)  # a call for each of many states takes seconds
+    evidence = {i: np.int64(model.states(i)[0]) for i in range(3)}
+    answer = db.estimate(model, [3], evidence=evidence)
+    assert answer.asked.evidence == answer.asked.observed == evidence
+
+
+def test_evidence_outside_of_a_ball_is_counted_but_not_read_again():
+    model = db.Ising.grid(150, 150, couplings=0.2)
+    evidence = dict.fromkeys(range(0, model.n_variables, 7), 1)
+    near = db.estimate(model, [75 * 150 + 77], evidence=evidence, tolerance=0.01)
+    assert near.plan.method == "local"
+    whole = db.estimate(model.condition(evidence), [75 * 150 + 77], tolerance=0.01)
+    assert (abs(near.value - whole.value) <= near.half_width + whole.half_width).all()

@@ -13,7 +13,7 @@ other variables; `Form.error` counts this, as it counts the rounding of evidence
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sized
+from collections.abc import Hashable, Iterator, Sized
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import METHODS, QUICK_SECONDS, Choice, Method, carry_estimate, nothing_known
 from dobrushin._estimate.partial import intersect
-from dobrushin._estimate.query import Query, Settings, Workspace, make_query, read_evidence, read_query
+from dobrushin._estimate.query import Query, Settings, Workspace, make_query
 from dobrushin._estimate.targets import variables_of
 from dobrushin._models import Model
 from dobrushin._models.forms import Form, PartSource
@@ -52,13 +52,14 @@ _SHARE_TO_FINISH = 0.1
 
 
 def choose_for_call(
-    model: Any, targets: Any, evidence: Any, settings: Settings, running: Running | None = None
+    model: Any, targets: Any, observed: dict[Hashable, Any], settings: Settings, running: Running | None = None
 ) -> tuple[Method, Numbering | None]:
     """Return the method for a call, and the positions of its variables in the model; None for all variables.
 
-    `running` says how the method will run; None if only a plan is needed.
+    `observed` has the evidence, as `read_evidence` reads it. `running` says how the method will run; None if only a
+    plan is needed.
     """
-    call = model, targets, evidence, settings
+    call = model, targets, observed, settings
     with planning_deadline(settings.time_limit, running is not None and running.checkpoint is not None):
         seconds = _seconds_to_read(*call)
         is_large = seconds >= _MAX_SECONDS_TO_READ
@@ -73,7 +74,7 @@ def choose_for_call(
         if is_worth and model._form.is_indexed and not model._form.has_zeros:
             with suppress(_NoneQuick):
                 return _choose_nearby(*call, quickly=True)
-        query = read_query(*call)
+        query = make_query(*call)
         with carry_estimate(query):
             query, part = keep_relevant(query)
             is_certain = settings.method in METHODS and METHODS[settings.method].is_certain
@@ -86,7 +87,7 @@ class _NoneQuick(Exception):
     """Raised if no quick method has a certain answer on the first ball."""
 
 
-def _seconds_to_read(model: Any, targets: Any, evidence: Any, settings: Settings) -> float:
+def _seconds_to_read(model: Any, targets: Any, observed: dict[Hashable, Any], settings: Settings) -> float:
     """Return the expected seconds to read the whole model; 0 if a part of the model would not be enough."""
     count = targets.size if isinstance(targets, np.ndarray) else len(targets) if isinstance(targets, Sized) else 1
     is_needed = not model._is_whole or not model._has_parts or isinstance(targets, str) or count > _MAX_CENTRES
@@ -94,7 +95,7 @@ def _seconds_to_read(model: Any, targets: Any, evidence: Any, settings: Settings
         return 0.0
     if not model._form.is_indexed:
         return model.n_variables * _INDEX_SECONDS
-    return model.n_variables * _MODEL_SECONDS if evidence else 0.0
+    return model.n_variables * _MODEL_SECONDS if observed else 0.0
 
 
 def _works_nearby(method: str) -> bool:
@@ -221,7 +222,7 @@ def _found_so_far(query: Query, choice: Choice) -> list[Estimate]:
 
 
 def _choose_nearby(
-    model: Model, targets: Any, evidence: Any, settings: Settings, quickly: bool = False
+    model: Model, targets: Any, observed: dict[Hashable, Any], settings: Settings, quickly: bool = False
 ) -> tuple[Method, Numbering]:
     """Return the method for a query on a large enough ball, and the positions of the ball's variables.
 
@@ -231,13 +232,12 @@ def _choose_nearby(
         names = ", ".join(repr(name) for name, method in METHODS.items() if method.works_nearby)
         requirement = f"one of 'auto', {names} for a lazy model"
         raise ArgumentError("method", requirement, settings.method)
-    given = read_evidence(model, evidence)
-    model._refuse_forbidden(given)
+    model._refuse_forbidden(observed)
     centres, parts = _read_centres(model, targets), model._parts()
     radius = PartSource.first_radius if parts is None else parts.first_radius  # in edges
     radius *= 1 if settings.method == "auto" else METHODS[settings.method].reach
     while True:
-        query, place = _query_near(model, centres, radius, targets, given, settings)
+        query, place = _query_near(model, centres, radius, targets, observed, settings)
         with carry_estimate(query, part=place):
             if not quickly:
                 current_deadline().charge(place.size * _BALL_SECONDS, "looking around the targets")
@@ -251,18 +251,18 @@ def _choose_nearby(
 
 
 def _query_near(
-    model: Model, centres: NDArray[np.int64], radius: int, targets: Any, given: dict[Any, int], settings: Settings
+    model: Model, centres: NDArray[np.int64], radius: int, targets: Any, observed: dict[Any, int], settings: Settings
 ) -> tuple[Query, Numbering]:
     """Return the query on a ball around the targets, and the positions of its variables in the whole model."""
     ball = model._near(centres, radius)
     log.info("reading a ball of radius %d around the targets: %d variables", radius, ball.model.n_variables)
-    near = {label: state for label, state in given.items() if ball.holds(label)}
+    known = np.fromiter(observed, dtype=np.int64, count=len(observed))
+    near = {label: observed[label] for label in known[ball.numbering.holds(known)].tolist()}
     query = make_query(ball.model, targets, near, settings)
     labels = np.asarray(query.model.labels)
     query = replace(query, border=~ball.inner[ball.numbering.own(labels)])
-    observed = np.sort(np.array(list(given), dtype=np.int64))
-    n = model.n_variables - len(observed)
-    return query, Numbering(n, labels - np.searchsorted(observed, labels))
+    n = model.n_variables - len(known)
+    return query, Numbering(n, labels - np.searchsorted(np.sort(known), labels))
 
 
 def _read_centres(model: Model, targets: Any) -> NDArray[np.int64]:

@@ -195,7 +195,7 @@ def plan(
     model = as_model(model)
     settings = read_settings(model, tolerance, confidence, method, budget, math.inf, read_options(run))
     model, evidence, _ = split_evidence(model, evidence, lambda label: is_asked(label, targets))
-    choice, part = choose_for_call(model, targets, evidence, settings)
+    choice, part = choose_for_call(model, targets, read_evidence(model, evidence), settings)
     return choice.plan if part is None else choice.plan._lift(part)
 
 
@@ -206,7 +206,7 @@ def quick_plan(model: Model, targets: Any, seconds: float) -> Plan | None:
     """
     settings = read_settings(model, 0.01, 0.99, "auto", None, seconds / PLANNING_SHARE)
     try:
-        choice, _ = choose_for_call(model, targets, None, settings)
+        choice, _ = choose_for_call(model, targets, {}, settings)
     except (CertificateError, BudgetError):
         return None
     return choice.plan if choice.plan.reaches_tolerance else None
@@ -229,7 +229,8 @@ def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, r
     targets = list(targets) if isinstance(targets, Iterator) else targets
     call = copy.copy(targets), copy.copy(evidence), settings
     model, evidence, soft = split_evidence(model, evidence, lambda label: is_asked(label, targets))
-    method, part = choose_for_call(model, targets, evidence, settings, running)
+    observed = read_evidence(model, evidence)
+    method, part = choose_for_call(model, targets, observed, settings, running)
     reachable, plan = settings.tolerance, method.plan
     # A run with a checkpoint, which can be resumed later, keeps the requested tolerance.
     if settings.time_limit is not None and running.checkpoint is None and plan.chains:
@@ -239,10 +240,9 @@ def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, r
         log.info("the time limit allows a tolerance of about %.3g, not %g", reachable, settings.tolerance)
         wider = replace(settings, tolerance=reachable, method=method.name)
         known, refusals = method.known, method.refusals
-        method, part = choose_for_call(model, targets, evidence, wider, running)
+        method, part = choose_for_call(model, targets, observed, wider, running)
         method.known, method.refusals = known, refusals
-    observed = read_evidence(model, evidence)
-    asked = Asked(asked_model, {**shown_evidence(model, evidence), **soft}, model, observed, call)
+    asked = Asked(asked_model, {**shown_evidence(model, observed), **soft}, model, observed, call)
     return Prepared(method, part, asked, settings, running, is_wider, not soft)
 
 

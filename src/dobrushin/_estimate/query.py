@@ -179,11 +179,6 @@ class Query(Settings):
         return -(-max(chains) // _LANES) * _LANES
 
 
-def read_query(model: Model, targets: Any, evidence: Any, settings: Settings) -> Query:
-    """Read the query of a call."""
-    return make_query(model, targets, read_evidence(model, evidence), settings)
-
-
 def make_query(model: Model, targets: Any, given: dict[Hashable, Any], settings: Settings) -> Query:
     """Return the query of a call whose evidence has been read."""
     space = workspace(model).given(given)
@@ -196,7 +191,8 @@ def read_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:
     """Return the evidence by label with integer states, so that equal evidence is recognised."""
     if evidence is None:
         return {}
-    return {model.labels[i]: state for i, state in model._read_evidence(evidence).items()}
+    observed = model._read_evidence(evidence)
+    return {model.labels[i]: state for i, state in observed.items()}
 
 
 class _StateReader(TargetReader):

@@ -421,9 +421,6 @@ class GaussianField(Model):
         values = [value.item() if isinstance(value, np.ndarray) else value for value in evidence.values()]
         return dict(zip(known, values, strict=True))
 
-    def _shown_state(self, i: int, state: Any) -> Any:
-        return state
-
     def _require_value(self, i: int, value: Any, argument: str, where: str) -> None:
         """A value that variable `i` can have."""
         form = self._form

@@ -262,10 +262,6 @@ class Model(WithGraph):
         """Read evidence: return the states, or values, of observed variables by position."""
         return read_evidence(self, evidence)
 
-    def _shown_state(self, i: int, state: Any) -> Any:
-        """Return the name of a state of the variable at position `i`, or its number."""
-        return self._called(i)[self._states_at(i).index(state)]
-
     def _fix(self, given: Mapping[int, Any]) -> Model:
         """Return the model of the remaining variables, given the states of some by position."""
         if not given:

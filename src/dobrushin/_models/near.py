@@ -7,7 +7,6 @@ certificate, chains and bounding sets in the part as in the whole model.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -124,10 +123,6 @@ class ModelPart:
     model: Model
     inner: Bools  # which variables of the part have all their neighbours in the part
     numbering: Numbering
-
-    def holds(self, label: Hashable) -> bool:
-        """Return whether a variable of the whole model is in the part."""
-        return bool(self.numbering.holds(np.array([label]))[0])
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -136,16 +136,31 @@ def read_evidence(model: Model, evidence: Any) -> dict[int, int]:
     if not evidence:
         return {}
     positions = check.positions(list(evidence), model.labels, model._lookup, "evidence")
+    if model._state_names is None and (states := _read_numbers(model, positions, evidence.values())) is not None:
+        return dict(zip(positions.tolist(), states, strict=True))
     return {
         i: read_state(model, i, value, "evidence")
         for i, value in zip(positions.tolist(), evidence.values(), strict=True)
     }
 
 
-def shown_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:
-    """Return evidence in terms of the model's labels and, where states have names, of their names."""
-    given = model._read_evidence(evidence) if evidence else {}
-    return {model.labels[i]: model._shown_state(i, state) for i, state in given.items()}
+def _read_numbers(model: Model, positions: Array, values: Iterable[Any]) -> list[int] | None:
+    """Read states of variables without names all at once; None unless all values are whole numbers of states."""
+    numbers = list(values)
+    if not all(map(check.is_whole, numbers)):
+        return None
+    states = list(map(int, numbers))
+    array = np.array(states)
+    is_state = abs(array) == 1 if model._spins else (array >= 0) & (array < model.cardinalities[positions])
+    return states if is_state.all() else None
+
+
+def shown_evidence(model: Model, observed: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+    """Return observed states, read before as numbers or values by label, with their names where they have names."""
+    if model._state_names is None:
+        return dict(observed)
+    positions = [(label, model.index(label)) for label in observed]
+    return {label: model._called(i)[model._states_at(i).index(observed[label])] for label, i in positions}
 
 
 def read_state(model: Model, i: int, value: Any, argument: str) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 from dobrushin._diagnose import Diagnosis, diagnose
 from dobrushin._estimate import Estimate
 from dobrushin._estimate.headline import given_words, value_name
+from dobrushin._estimate.query import read_evidence
 from dobrushin._estimate.targets import Joint, Statistic, Target, shown
 from dobrushin._models import Model
 from dobrushin._models.state_names import shown_evidence
@@ -69,7 +70,7 @@ def content(
 def _question(estimate: Estimate, model: Model | None, evidence: dict[Hashable, Any]) -> dict[str, Any]:
     targets = distinct_targets(estimate)[0]
     hard = {label: state for label, state in evidence.items() if not isinstance(state, Mapping)}
-    named = evidence if model is None else {**evidence, **shown_evidence(model, hard)}
+    named = evidence if model is None else {**evidence, **shown_evidence(model, read_evidence(model, hard))}
     observed = [given_words({label: state}) for label, state in list(named.items())[:_MAX_NAMES]]
     certain = " (what was found is certain)" if estimate.plan.is_certain else ""
     return {
