@@ -1,90 +1,30 @@
 """Graphs of DeepDive: every function against its definition, observed values, domains, and broken files."""
 
+import gzip
 import itertools
 import math
+import random
 import struct
 
 import numpy as np
 import pytest
 
 import dobrushin as db
-
-FUNCTIONS = {
-    0: lambda x, _: rule([v != 0 for v in x], 0, -1),
-    1: lambda x, _: 1 if any(x) else -1,
-    2: lambda x, _: 1 if all(x) else -1,
-    3: lambda x, _: 1 if len(set(x)) == 1 else -1,
-    4: lambda x, _: 1 if all(x) else -1,
-    7: lambda x, _: sum(v == x[-1] for v in x[:-1]),
-    8: lambda x, _: math.log(1 + sum(v == x[-1] for v in x[:-1])),
-    9: lambda x, _: int(any(v == x[-1] for v in x[:-1])),
-    12: lambda x, eq: int(list(x) == list(eq)),
-    13: lambda x, _: rule([v != 0 for v in x], 1, 0),
-    14: lambda x, eq: 1 if any(v == e for v, e in zip(x, eq, strict=True)) else -1,
-    15: lambda x, eq: int(list(x) == list(eq)),
-    16: lambda x, eq: rule([v == e for v, e in zip(x, eq, strict=True)], 0, -1),
-    17: lambda x, eq: rule([v == e for v, e in zip(x, eq, strict=True)], 1, 0),
-}
-
-
-def rule(holds, without_body, without_head):
-    if not all(holds[:-1]):
-        return without_body
-    return 1 if holds[-1] else without_head
-
-
-def write_graph(folder, weights, variables, factors, domains=None):
-    """Write the files of a graph; variables are (is_observed, value, states), factors (function, pairs, weight, x)."""
-    edges = sum(len(pairs) for _, pairs, _, _ in factors)
-    (folder / "graph.meta").write_text(f"{len(weights)},{len(variables)},{len(factors)},{edges},a,b,c\n")
-    packed = [struct.pack(">qBd", k, 1, w) for k, w in enumerate(weights)]
-    (folder / "graph.weights").write_bytes(b"".join(reversed(packed)))  # in any order
-    packed = [struct.pack(">qBqhq", k, seen, value, states > 2, states)
-              for k, (seen, value, states) in enumerate(variables)]  # fmt: skip
-    (folder / "graph.variables").write_bytes(b"".join(packed))
-    packed = [struct.pack(f">hq{2 * len(pairs)}qqd", function, len(pairs), *itertools.chain(*pairs), weight, feature)
-              for function, pairs, weight, feature in factors]  # fmt: skip
-    (folder / "graph.factors").write_bytes(b"".join(packed))
-    if domains is not None:
-        packed = [struct.pack(f">qq{len(values)}q", k, len(values), *values) for k, values in domains.items()]
-        (folder / "graph.domains").write_bytes(b"".join(packed))
-    return folder / "graph.meta"
-
-
-def random_graph(rng, folder):
-    """A graph of a few variables with all functions, and its log-density by definition."""
-    n = int(rng.integers(3, 6))
-    sizes = rng.integers(2, 4, size=n).tolist()
-    domains = {i: sorted(rng.choice(100, size=k, replace=False).tolist()) for i, k in enumerate(sizes) if k > 2}
-    weights = rng.normal(size=4).tolist()
-    factors = []
-    for function in FUNCTIONS:
-        arity = int(rng.integers(1 if function not in (7, 8, 9) else 2, 4))
-        scope = rng.choice(n, size=arity, replace=False).tolist()
-        pairs = [(i, int(rng.choice(domains.get(i, range(sizes[i]))))) for i in scope]
-        factors.append((function, pairs, int(rng.integers(4)), float(rng.choice([1.0, 0.3, -2.0]))))
-    variables = [(int(rng.random() < 0.3), int(rng.choice(domains.get(i, range(k)))), k) for i, k in enumerate(sizes)]
-
-    def log_density(x):
-        total = 0.0
-        for function, pairs, weight, feature in factors:
-            compared = [domains[i].index(value) if i in domains else value for i, value in pairs]
-            total += weights[weight] * feature * FUNCTIONS[function]([int(x[i]) for i, _ in pairs], compared)
-        return total
-
-    return write_graph(folder, weights, variables, factors, domains), sizes, variables, domains, log_density
+import fuzz_deepdive
+from fuzz_deepdive import write_graph
 
 
 @pytest.mark.parametrize("number", range(20))
 def test_every_function_has_its_log_density(tmp_path, number):
-    path, sizes, variables, domains, log_density = random_graph(np.random.default_rng(number), tmp_path)
+    graph = fuzz_deepdive.random_graph(random.Random(number))
+    path = write_graph(tmp_path, *graph)
     model = db.read(path)
-    states = np.array(list(itertools.product(*map(range, sizes))))
-    expected = [log_density(x) for x in states]
+    states = np.array(list(itertools.product(*(range(size) for _, _, size in graph[1]))))
+    expected = [fuzz_deepdive.log_density(graph, x) for x in states]
     np.testing.assert_allclose(model.log_density(states), expected, rtol=1e-12, atol=1e-12)
     assert model._form.error <= 1e-12
-    assert db.read_evidence(path) == {i: value for i, (seen, value, _) in enumerate(variables) if seen}
-    assert all(model.state_names[i] == tuple(values) for i, values in domains.items())
+    assert db.read_evidence(path) == {i: value for i, (seen, value, _) in enumerate(graph[1]) if seen}
+    assert all(model.state_names[i] == tuple(values) for i, values in graph[3].items())
 
 
 def test_observed_facts_and_a_marginal(tmp_path):
@@ -140,3 +80,61 @@ def test_a_missing_file_of_a_graph_and_one_with_too_many_states(tmp_path):
     (tmp_path / "graph.weights").unlink()
     with pytest.raises(FileNotFoundError, match=r"graph\.weights"):
         db.read(path)
+
+
+def test_a_factor_of_many_variables_or_states_is_refused_before_its_table_is_made(tmp_path):
+    for states, arity in ((2, 1100), (2**31, 40)):
+        path = write_graph(tmp_path, [0.7], [(0, 0, states)] * arity, [(2, [(i, 1) for i in range(arity)], 0, 1.0)])
+        with pytest.raises(db.FormatError, match="at most 1048576 combinations"):
+            db.read(path)
+
+
+DOMAINS = {
+    "more bytes": (lambda data: data + b"\0", "whole numbers of 8 bytes"),
+    "twice": (lambda data: data * 2, "increasing order"),
+    "huge": (lambda data: data[:8] + struct.pack(">q", 2**63 - 1) + data[16:], "increasing order"),
+    "negative": (lambda data: data[:8] + struct.pack(">q", -5) + data[16:], "increasing order"),
+    "decreasing": (lambda data: data[:16] + struct.pack(">q", 8) + data[24:], "increasing order"),
+    "without the value of a factor": (
+        lambda data: data[:-8] + struct.pack(">q", 99),
+        "a state of the variable to comp",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DOMAINS)
+def test_broken_domains_are_named(tmp_path, case):
+    domain = [-(2**63), 7, 9]
+    path = write_graph(tmp_path, [0.7], [(1, 7, 3), (0, 0, 2)], [(15, [(0, 9), (1, 1)], 0, 1.0)], {0: domain})
+    assert db.read(path).state_names[0] == tuple(domain)
+    change, message = DOMAINS[case]
+    (tmp_path / "graph.domains").write_bytes(change((tmp_path / "graph.domains").read_bytes()))
+    with pytest.raises(db.FormatError, match=message):
+        db.read(path)
+
+
+def test_packed_files_links_and_folders(tmp_path):
+    """Each file of a graph may be packed or a link; a folder or a pipe in its place is refused."""
+    path = write_graph(tmp_path, [0.7], [(1, 1, 2), (0, 0, 2)], [(0, [(0, 1), (1, 1)], 0, 1.0)])
+    expected = db.read(path).log_density([[0, 0], [1, 0]])
+    weights = tmp_path / "graph.weights"
+    with gzip.open(f"{weights}.gz", "wb") as file:
+        file.write(weights.read_bytes())
+    weights.unlink()
+    (tmp_path / "graph.factors").rename(tmp_path / "elsewhere")
+    (tmp_path / "graph.factors").symlink_to(tmp_path / "elsewhere")
+    assert (db.read(path).log_density([[0, 0], [1, 0]]) == expected).all()
+    weights.mkdir()
+    with pytest.raises(db.FormatError, match="a directory"):
+        db.read(path)
+    (tmp_path / "graph.factors").unlink()
+    (tmp_path / "graph.factors").symlink_to("/dev/zero")
+    weights.rmdir()
+    with pytest.raises(db.FormatError, match="a device or pipe"):
+        db.read(path)
+
+
+def test_memory_is_charged_before_it_is_taken(tmp_path):
+    path = write_graph(tmp_path, [0.1], [(0, 0, 2)] * 300, [(2, [(i, 1)], 0, 1.0) for i in range(300)])
+    with pytest.raises(db.FormatError, match="memory_limit"):
+        db.read(path, memory_limit=20_000)

@@ -43,6 +43,9 @@ _BEFORE, _EACH, _AFTER = 10, 16, 16
 _ARITY = struct.Struct(">q")
 # Most entries of one table, and bytes for each entry while tables are made.
 _MAX_ENTRIES, _ENTRY_BYTES = 2**20, 16.0
+_MAX_ARITY = 20  # two states each make _MAX_ENTRIES
+# Bytes of memory for each byte of a file while it is read.
+_RECORD_BYTES, _FACTOR_BYTES, _DOMAIN_BYTES = 4.0, 6.0, 6.0
 
 Truth = NDArray[np.bool_]
 Function = Callable[[Truth, NDArray[np.int64]], NDArray[Any]]
@@ -122,9 +125,13 @@ def read_evidence(source: Source) -> dict[int, int]:
 
 def _beside(source: Source, extension: str) -> Source:
     """Read the file of the same graph with another extension."""
-    name = source.path.removesuffix(".gz")
-    path = os.path.splitext(name)[0] + extension
-    return load(path if os.path.exists(path) or not os.path.exists(path + ".gz") else path + ".gz", source.limit)
+    plain, packed = _paths_beside(source, extension)
+    return load(packed if os.path.exists(packed) and not os.path.exists(plain) else plain, source.limit)
+
+
+def _paths_beside(source: Source, extension: str) -> tuple[str, str]:
+    path = os.path.splitext(source.path.removesuffix(".gz"))[0] + extension
+    return path, path + ".gz"
 
 
 def _read_graph(source: Source) -> tuple[list[int], _Graph]:
@@ -136,20 +143,18 @@ def _read_graph(source: Source) -> tuple[list[int], _Graph]:
     if len(counts) < 4 or min(counts) < 0 or counts[1] < 1:
         expected = "the numbers of weights, variables, factors and edges, between commas, with 1 or more variables"
         raise source.error(expected, repr(b",".join(words).decode("utf-8", "replace")[:40]), 0)
-    weights = _records(_beside(source, ".weights"), _WEIGHT, counts[0], "weights")
+    file = _beside(source, ".weights")
+    weights = _records(file, _WEIGHT, counts[0], "weights")
+    known = weights["value"].astype(np.float64)
+    _require(file, np.abs(known) <= 1e300, "finite weights", known)
     file = _beside(source, ".variables")
     variables = _records(file, _VARIABLE, counts[1], "variables")
     sizes, values = variables["states"].astype(np.int64), variables["value"].astype(np.int64)
     _require(file, (sizes >= 2) & (sizes <= 2**31), "2 or more states of each variable", sizes)
-    known = weights["value"].astype(np.float64)
-    _require(_beside(source, ".weights"), np.abs(known) <= 1e300, "finite weights", known)
     domains = {}
-    path = os.path.splitext(source.path.removesuffix(".gz"))[0] + ".domains"
-    if (os.path.exists(path) and os.path.getsize(path)) or os.path.exists(path + ".gz"):
+    if any(os.path.exists(path) and os.path.getsize(path) for path in _paths_beside(source, ".domains")):
         domains = _read_domains(_beside(source, ".domains"), sizes)
-        for i, domain in domains.items():
-            place = int(np.searchsorted(domain, values[i]))
-            values[i] = place if place < len(domain) and domain[place] == values[i] else -1
+        values = _positions(domains, np.arange(len(sizes)), values, len(sizes))
     observed = variables["is_observed"] != 0
     allowed = ~observed | ((values >= 0) & (values < sizes))
     _require(file, allowed, "a state of the variable as its observed value", variables["value"])
@@ -167,6 +172,7 @@ def _records(file: Source, kind: np.dtype[Any], count: int, what: str) -> NDArra
     if len(file.data) != count * kind.itemsize:
         expected = f"{count} {what} of {kind.itemsize} bytes, as the .meta file has it"
         raise file.error(expected, f"{len(file.data)} bytes")
+    file.require_memory(_RECORD_BYTES * len(file.data), what)
     records = np.frombuffer(file.data, dtype=kind)
     order = np.argsort(records["number"], kind="stable")
     _require(file, records["number"][order] == np.arange(count), f"{what} numbered from 0 to {count - 1}",
@@ -175,11 +181,17 @@ def _records(file: Source, kind: np.dtype[Any], count: int, what: str) -> NDArra
 
 
 def _read_domains(file: Source, sizes: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
-    domains, numbers, at = {}, np.frombuffer(file.data[: len(file.data) // 8 * 8], dtype=">i8").astype(np.int64), 0
+    """Read the values of categorical variables, in increasing order, by the number of the variable."""
+    file.require_memory(_DOMAIN_BYTES * len(file.data), "domains")
+    if len(file.data) % 8:
+        raise file.error("domains of whole numbers of 8 bytes", f"{len(file.data)} bytes")
+    domains: dict[int, NDArray[np.int64]] = {}
+    numbers, at = np.frombuffer(file.data, dtype=">i8").astype(np.int64), 0
     while at < len(numbers):
         i, size = int(numbers[at]), int(numbers[at + 1]) if at + 1 < len(numbers) else -1
         values = numbers[at + 2 : at + 2 + max(size, 0)]
-        if not 0 <= i < len(sizes) or size != sizes[i] or len(values) != size or (np.diff(values) <= 0).any():
+        is_known = 0 <= i < len(sizes) and i not in domains and size == sizes[i] == len(values)
+        if not is_known or (values[1:] <= values[:-1]).any():
             expected = "domains: a variable, its number of states, and that many values in increasing order"
             raise file.error(expected, f"others at number {at}")
         domains[i] = values
@@ -187,17 +199,35 @@ def _read_domains(file: Source, sizes: NDArray[np.int64]) -> dict[int, NDArray[n
     return domains
 
 
+def _positions(
+    domains: dict[int, NDArray[np.int64]], variables: NDArray[np.int64], values: NDArray[np.int64], n: int
+) -> NDArray[np.int64]:
+    """Return the place of each value in the domain of its variable, -1 if it is not there; others stay."""
+    places = values.copy()
+    order, first = np.argsort(variables, kind="stable"), prefix_sums(np.bincount(variables, minlength=n))
+    for i, domain in domains.items():
+        mine = order[first[i] : first[i + 1]]
+        place = np.minimum(np.searchsorted(domain, values[mine]), len(domain) - 1)
+        places[mine] = np.where(domain[place] == values[mine], place, -1)
+    return places
+
+
 def _read_factors(file: Source, counts: list[int], graph: _Graph) -> FactorTables:
     """Read all factors; those of one function, one shape and the same compared values share one table of h."""
-    data, count = np.frombuffer(file.data, dtype=np.uint8), counts[2]
-    file.require_memory(8.0 * _EACH * count, "factors")
-    start = np.array(_starts(file, count), dtype=np.int64)
+    data, n = np.frombuffer(file.data, dtype=np.uint8), len(graph.sizes)
+    file.require_memory(_FACTOR_BYTES * len(data), "factors")
+    start = _starts(file, counts[2])
 
     def numbers(offset: NDArray[np.int64], kind: str) -> NDArray[Any]:
-        size = np.dtype(kind).itemsize
-        return data[offset[:, None] + np.arange(size)].copy().view(kind).ravel().astype(kind[1:])
+        letters = np.empty((len(offset), np.dtype(kind).itemsize), dtype=np.uint8)
+        for k in range(letters.shape[1]):
+            letters[:, k] = data[offset + k]
+        return letters.view(kind).ravel().astype(kind[1:])
 
     function, arity = numbers(start, ">i2"), numbers(start + 2, ">i8")
+    _require(file, np.isin(function, list(_FUNCTIONS)), f"factors with the functions {sorted(_FUNCTIONS)}", function)
+    entries_allowed = f"factors with at most {_MAX_ENTRIES} combinations of states"
+    _require(file, arity <= _MAX_ARITY, f"{entries_allowed}, of at most {_MAX_ARITY} variables", arity)
     first = prefix_sums(arity)
     place = np.repeat(start + _BEFORE - _EACH * first[:-1], arity) + _EACH * np.arange(first[-1])
     scope, value = numbers(place, ">i8"), numbers(place + 8, ">i8")
@@ -205,32 +235,30 @@ def _read_factors(file: Source, counts: list[int], graph: _Graph) -> FactorTable
         numbers(start + _BEFORE + _EACH * arity, ">i8"),
         numbers(start + _BEFORE + _EACH * arity + 8, ">f8"),
     )
-    _require(file, np.isin(function, list(_FUNCTIONS)), f"factors with the functions {sorted(_FUNCTIONS)}", function)
-    _require(file, (scope >= 0) & (scope < len(graph.sizes)), f"variables from 0 to {len(graph.sizes) - 1}", scope)
+    _require(file, (scope >= 0) & (scope < n), f"variables from 0 to {n - 1}", scope)
     _require(file, (weight >= 0) & (weight < counts[0]), f"weights from 0 to {counts[0] - 1}", weight)
     with np.errstate(over="ignore", invalid="ignore"):
         factor = graph.weights[weight] * feature
     _require(file, np.abs(factor) <= 1e300, "finite products of weight and feature", factor)
-    for i, domain in graph.domains.items():
-        mine = scope == i
-        value[mine] = np.searchsorted(domain, value[mine])
-    value[~np.repeat(np.isin(function, list(_COMPARED)), arity)] = 0
+    compared = np.repeat(np.isin(function, list(_COMPARED)), arity)
+    place = np.where(compared, _positions(graph.domains, scope, value, n), 0)
+    _require(file, (place >= 0) & (place < graph.sizes[scope]), "a state of the variable to compare with", value)
     blocks, error, entries = [], 0.0, 0.0
     # A key for each factor: function, arity, and sizes and compared values of its variables.
-    for group in _alike(function, arity, first, np.stack([graph.sizes[scope], value], axis=1)):
+    for group in _alike(function, arity, first, np.stack([graph.sizes[scope], place], axis=1)):
         which = int(function[group[0]])
         members = rows_at(first, group)[1].reshape(len(group), -1)
         sizes = graph.sizes[scope[members[0]]]
         cells = math.prod(sizes.tolist())
-        entries += float(cells) * len(group)
         if cells > _MAX_ENTRIES:
-            raise file.error(f"factors with at most {_MAX_ENTRIES} combinations of states", f"{cells:.3g}")
+            raise file.error(entries_allowed, f"{cells:.3g}")
+        entries += float(cells) * len(group)
         file.require_memory(_ENTRY_BYTES * entries, "tables")
         scopes = scope[members]
         if (twice := np.diff(np.sort(scopes, axis=1), axis=1) == 0).any():
             raise file.error("different variables in each factor", f"one twice in factor {group[twice.any(axis=1)][0]}")
         states = np.indices(sizes.tolist()).reshape(len(sizes), -1)
-        truth = states == value[members[0]][:, None] if which in _COMPARED else states != 0
+        truth = states == place[members[0]][:, None] if which in _COMPARED else states != 0
         h = np.broadcast_to(_FUNCTIONS[which](truth, states), cells).astype(np.float64)
         tables = factor[group, None] * h
         is_exact = np.isin(h, (-1.0, 0.0, 1.0)).all() and (np.frexp(feature[group])[0] == 0.5).all()
@@ -239,21 +267,20 @@ def _read_factors(file: Source, counts: list[int], graph: _Graph) -> FactorTable
     return FactorTables.from_blocks(graph.sizes, blocks).off_by(error)
 
 
-def _starts(file: Source, count: int) -> list[int]:
+def _starts(file: Source, count: int) -> NDArray[np.int64]:
     """Return where each factor begins: the length of each follows from its arity."""
-    starts, at, data, read = [], 0, file.data, _ARITY.unpack_from
-    end = len(data) - _BEFORE - _AFTER
-    while at <= end:
+    end = len(file.data) - _BEFORE - _EACH - _AFTER
+    starts, at, read = [], 0, _ARITY.unpack_from
+    while at <= end and len(starts) < count:
         starts.append(at)
-        arity = read(data, at + 2)[0]
+        arity = read(file.data, at + 2)[0]
         if arity < 1:
             break
         at += _BEFORE + _EACH * arity + _AFTER
-    if at != len(data) or len(starts) != count:
-        raise file.error(
-            f"{count} factors of one or more variables, as the .meta file has it", f"{len(starts)} that fit"
-        )
-    return starts
+    if at != len(file.data) or len(starts) != count:
+        expected = f"{count} factors of one or more variables, as the .meta file has it"
+        raise file.error(expected, f"{len(starts)} that fit")
+    return np.array(starts, dtype=np.int64)
 
 
 def _alike(
