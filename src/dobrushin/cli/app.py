@@ -309,8 +309,10 @@ def sample(
         lambda: db.sample(given, order, chains=chains, seed=seed, time_limit=time_limit, record=keep, run=own)
     )
     if not run.chains:
-        limit = time_limit or 0.0
-        raise out.failure or db.BudgetError("A chain", limit, limit, "seconds or more", "")
+        if out.failure is not None:
+            raise out.failure
+        print(f"Error: No chain ended within {time_limit} s. Raise --time-limit, or lower --steps.", file=sys.stderr)
+        return FAILED
     rows, what = _moments(run) if run.counts is None else _shares(run, given)
     about = {"chains": run.chains, "steps": run.steps, "kernel": run.kernel, "seed": run.seed, "certified": False}
     title = f"{run!r}\n{what}, without any bound on their error: see estimate"
@@ -393,14 +395,18 @@ def fit(
 def _read_data(path: Path) -> Any:
     """Read observations: a .csv file whose first line names the variables, or a .npy array."""
     suffix = path.suffix.lower()
-    if suffix == ".npy":
-        import numpy as np
-
-        with path.open("rb") as file:
-            return np.load(file, allow_pickle=False)
-    if suffix != ".csv":
+    if suffix not in (".npy", ".csv"):
         raise Usage(f"DATA must be a .csv or .npy file. Got {str(path)!r}.")
-    frame = require("pandas", "formats").read_csv(path)
+    try:
+        if suffix == ".npy":
+            import numpy as np
+
+            with path.open("rb") as file:
+                return np.load(file, allow_pickle=False)
+        frame = require("pandas", "formats").read_csv(path)
+    except (ValueError, EOFError) as error:
+        what = "an array that numpy.save wrote" if suffix == ".npy" else "a line of names and lines of observations"
+        raise db.FormatError(str(path), what, f"something else ({str(error).splitlines()[0][:100]})") from None
     names = [int(name) if str(name).isdecimal() else name for name in frame.columns]
     return frame.set_axis(names, axis=1)
 

@@ -249,7 +249,8 @@ def _explain(error: Exception, options: Mapping[str, str]) -> tuple[str, int]:
         case db.BudgetError() if error.plan is not None or error.result is not None:
             return f"{error.message} {_HINTS[db.BudgetError]}", NO_CERTIFICATE
         case db.BudgetError():
-            return error.message + (" Try another --method." if "method" in options else ""), FAILED
+            remedy = " Try another --method." if "method" in options else " Ask for fewer --steps."
+            return error.message + (remedy if "method" in options or "steps" in options else ""), FAILED
         case db.FormatError() | db.WorkerError():
             return error.message, FAILED
         case FileNotFoundError():

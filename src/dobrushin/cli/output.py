@@ -157,7 +157,9 @@ def check_file(option: str, path: Path | None, *, endings: Sequence[str] = (), i
     if path is None:
         return
     if endings and path.suffix.lower() not in endings:
-        raise Usage(f"{option} must end in {', '.join(endings[:-1])} or {endings[-1]}. Got {str(path)!r}.")
+        *others, last = endings
+        allowed = f"{', '.join(others)} or {last}" if others else last
+        raise Usage(f"{option} must end in {allowed}. Got {str(path)!r}.")
     if path.is_dir():
         raise Unwritable(option, "file", path, "it is a folder")
     is_special = path.exists() and not path.is_file()  # a device or a pipe: to open it is to use it

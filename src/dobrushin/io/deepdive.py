@@ -270,7 +270,8 @@ def _read_factors(file: Source, counts: list[int], graph: _Graph) -> FactorTable
 def _starts(file: Source, count: int) -> NDArray[np.int64]:
     """Return where each factor begins: the length of each follows from its arity."""
     end = len(file.data) - _BEFORE - _EACH - _AFTER
-    starts, at, read = [], 0, _ARITY.unpack_from
+    starts: list[int] = []
+    at, read = 0, _ARITY.unpack_from
     while at <= end and len(starts) < count:
         starts.append(at)
         arity = read(file.data, at + 2)[0]
