@@ -130,6 +130,9 @@ def answers() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "pairs of 3 states", lambda: db.estimate(pairs, [0, 100], method="dobrushin", tolerance=0.02)
     yield "a torus past Dobrushin's condition", lambda: db.estimate(torus, [0], method="coalescence", tolerance=0.02)
     yield "labels by races", lambda: db.estimate(labels, [0], method="coalescence", tolerance=0.05)
+    cold = db.Ising.grid(16, 16, couplings=0.5, fields=0.01, periodic=True)
+    yield "a cold magnet by clusters", lambda: db.estimate(cold, [0], method="clusters", tolerance=0.05)
+    yield "a spin without fields", lambda: db.estimate(torus, [0], method="symmetry")
     yield "all of a grid", lambda: db.estimate(small, "all", method="exact")
     yield "a ring of pairs", lambda: db.estimate(pairs, "all", method="exact")
     yield "a bound for a scan", lambda: db.variation(small, db.Scan.systematic(100, 5000), targets=[0])
@@ -232,7 +235,7 @@ def _uai(console: Console, pattern: str) -> tuple[Row, list[float]]:
 def _random_answers(console: Console, wanted: int, seed: int) -> Row:
     """Answers of all methods about random models of all families, with and without evidence and forbidden states."""
     rng, path = np.random.default_rng(seed), Path(tempfile.mkdtemp()) / "answer.proof"
-    methods = ("dobrushin", "exact", "local", "coalescence", "auto")
+    methods = ("dobrushin", "exact", "local", "coalescence", "clusters", "symmetry", "auto")
     count, failed = 0, []
     while count < wanted:
         if rng.random() < 0.2:
@@ -292,6 +295,9 @@ def _forged(console: Console, wanted: int, seed: int) -> Iterator[Row]:
             db.estimate(grid, [seed % 25, db.Joint(1, 2)], method="dobrushin", tolerance=0.1, seed=own),
             db.estimate(labels, [seed % 16], method="dobrushin", tolerance=0.1, seed=own),
             db.estimate(grid, [seed % 25], method="coalescence", tolerance=0.1, seed=own),
+            db.estimate(grid, [seed % 25], method="clusters", tolerance=0.1, seed=own),
+            db.estimate(labels, [db.Joint(seed % 15, 15)], method="clusters", tolerance=0.05, seed=own),
+            db.estimate(labels, [seed % 16], method="symmetry"),
             db.estimate(grid, [seed % 25], method="exact"),
             db.estimate(grid, [seed % 25], method="local"),
             db.estimate(labels, [seed % 16], method="local", tolerance=0.1),

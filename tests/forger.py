@@ -163,7 +163,7 @@ HOSTILE = (
     " " * 5000,
     "',\n'",
 )
-SIZES = ("steps", "chains", "trials", "drawn", "block", "sweeps", "words", "run", "variables")
+SIZES = ("steps", "chains", "trials", "drawn", "block", "sweeps", "words", "run", "variables", "past", "rounds")
 
 
 def insider_forgeries(path, truth, rng):

@@ -7,6 +7,8 @@ import dobrushin as db
 from counterfeit import Counterfeit, first_part, marginal, opened
 from dobrushin._coalescence import ferromagnet
 from dobrushin.verify import clusters, verify_proof
+from dobrushin.verify.clusters import check_clusters
+from dobrushin.verify.document import TooLarge
 from forger import Forgery
 from test_clusters import KINDS, random_ferromagnet
 
@@ -76,6 +78,18 @@ def test_some_draws_and_the_time_they_take(path):
         assert verify_proof(path, time_limit=2.0).exit_code == 4
 
 
+def test_searches_are_charged_as_they_are_made(path):
+    """One sweep over a star takes the square of its size: no file gets that before it is counted."""
+    n = 8000
+    star = [((0, k), PAIR) for k in range(1, n)]
+    magnet(path, star, states=(2,) * n, edges=range(n - 1), is_drawn=False)
+    proof = opened(path, seconds=2.0)
+    with pytest.raises(TooLarge, match="random clusters"):
+        check_clusters(first_part(proof))
+    assert 2.0 < proof.budget.spent < 2.2
+    assert verify_proof(path, time_limit=2.0).exit_code == 4
+
+
 def test_a_pair_with_a_field_has_no_proof(path):
     model = db.Ising.grid(4, 4, couplings=0.5, fields=0.1)
     with pytest.raises(db.CertificateError, match="single variables, and pairs"):
@@ -121,7 +135,7 @@ def test_draws_of_another_model_are_noticed(wrong, path, monkeypatch):
 PAIR = np.array([[0.8, 0.0], [0.0, 0.8]])
 
 
-def magnet(path, factors, states=(2, 2, 2), edges=(0, 1), questions=((0,),), colours=None, **part):
+def magnet(path, factors, states=(2, 2, 2), edges=(0, 1), questions=((0,),), colours=None, is_drawn=True, **part):
     """A file about draws of clusters whose counts are what the checker draws, where it can read the model at all."""
     plan = {"method": "clusters", "questions": list(range(len(questions))), "confidence": 0.99, "chains": 64,
             "trials": 64, "aim": 0.1, "kernel": "clusters", "past": 4, "rounds": 4, "edges": "edges",
@@ -130,13 +144,16 @@ def magnet(path, factors, states=(2, 2, 2), edges=(0, 1), questions=((0,),), col
     asked = [{"kind": "law", "variables": list(own)} for own in questions]
     sizes = [int(np.prod([states[v] for v in own])) for own in questions]
     false = Counterfeit(list(states), factors, asked, [[0.0] * k for k in sizes], [[1.0] * k for k in sizes], plan,
-                        outcome, edges=np.array(edges, dtype=np.int64),
+                        outcome, edges=np.array([*edges], dtype=np.int64),
                         colours=np.tile(np.arange(states[0]), (len(states), 1)) if colours is None else colours,
                         counts=np.zeros((1, 2 * len(questions)), dtype=np.int64))  # fmt: skip
+    false.write(path)
+    if not is_drawn:
+        return false
     try:
-        own = first_part(opened(false.write(path)))
+        own = first_part(opened(path))
         proof = own.proof
-        ends = clusters.Magnet(own, np.array(edges), proof.array("colours", "i", len(states), -1))
+        ends = clusters.Magnet(own, np.array([*edges]), proof.array("colours", "i", len(states), -1))
         draws = clusters.ClusterDraws(own, ends)
         counts = clusters.LinkCounts.__new__(clusters.LinkCounts)
         found, rows = draws.outcomes(np.arange(64)), {v: k for k, v in enumerate(draws.looked_at)}

@@ -27,6 +27,7 @@ UPPER, LOWER, BOTH, ASK = 1, 2, 3, 4  # states of an edge: open in one chain, in
 THRESHOLD_ERROR = 2.0**-49  # of both thresholds of an edge
 PER_FACTOR, PER_EDGE, PER_VISIT, PER_SWEEP = 5e-5, 2e-7, 1.5e-7, 4e-5  # seconds
 PILOT = 8  # draws that tell how long others take
+LUMP = 0.1  # seconds of work that are charged together
 
 
 class Magnet:
@@ -111,7 +112,7 @@ class ClusterDraws:
         is_right = 1 <= self.past <= 2**30 and 1 <= self.rounds <= 30
         require(is_right, "The rounds of clusters are none, or too long.")
         self.entropy, self.spawn_key = part.proof.seed()
-        self.work = self.paid = 0.0
+        self.work, self.paid = 0.0, math.inf if part.proof.replay else 0.0
         self.outcomes(np.arange(PILOT))
         self.per_draw = 1.25 * self.work / PILOT
 
@@ -121,12 +122,8 @@ class ClusterDraws:
 
     def outcomes(self, chains: Array) -> Array:
         """Return the cluster of each target: 0 with the ghost, 1 + the first one in it; -1 open."""
-        streams, found = Streams(self.entropy, tuple(self.spawn_key), chains), list[list[int]]()
-        for c in range(len(chains)):
-            found.append(self._draw(streams, c))
-            if self.work > self.paid:  # more than was charged beforehand
-                self.budget.charge("draws of random clusters", self.work - self.paid)
-                self.paid = self.work
+        streams = Streams(self.entropy, tuple(self.spawn_key), chains)
+        found = [self._draw(streams, c) for c in range(len(chains))]
         return np.array(found, dtype=np.int64).T
 
     def _draw(self, streams: Streams, c: int) -> list[int]:
@@ -138,14 +135,18 @@ class ClusterDraws:
                 drawn = np.where(u < magnet.alone, BOTH, np.where(u < magnet.joined, ASK, 0))
                 for edge, new in enumerate(drawn.tolist()):
                     state[edge] = new if new != ASK else self._ask(state, edge)
-                self.work += PER_SWEEP + PER_EDGE * count
-                if self.work > self.paid + 1.0:
-                    self.budget.charge("draws of random clusters", self.work - self.paid)
-                    self.paid = self.work
+                self._pay(PER_SWEEP + PER_EDGE * count)
             upper, lower = (self._clusters(state, chain) for chain in (UPPER, LOWER))
             if upper == lower:
                 return upper
         return [-1] * len(self.looked_at)
+
+    def _pay(self, seconds: float) -> None:
+        """Count work as it is done, and charge what is more than was charged beforehand."""
+        self.work += seconds
+        if self.work > self.paid:
+            self.budget.charge("draws of random clusters", self.work + LUMP - self.paid)
+            self.paid = self.work + LUMP
 
     def _ask(self, state: list[int], edge: int) -> int:
         """Return in which chains the ends of an edge are connected without it."""
@@ -170,7 +171,7 @@ class ClusterDraws:
     def _beside(self, variable: int, state: list[int], chain: int) -> list[int]:
         """Return the other ends of the open edges of a variable."""
         near = self.magnet.near[variable]
-        self.work += PER_VISIT * (1 + len(near))
+        self._pay(PER_VISIT * (1 + len(near)))
         return [other for edge, other in near if state[edge] & chain]
 
     def _clusters(self, state: list[int], chain: int) -> list[int]:
