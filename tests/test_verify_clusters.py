@@ -90,6 +90,15 @@ def test_searches_are_charged_as_they_are_made(path):
     assert verify_proof(path, time_limit=2.0).exit_code == 4
 
 
+def test_components_are_found_once_for_all_questions(path, monkeypatch):
+    calls = []
+    real = clusters.connected
+    monkeypatch.setattr(clusters, "connected", lambda *some: calls.append(some) or real(*some))
+    db.estimate(db.Ising.grid(6, 6, couplings=0.3, fields=0.1), "all", method="clusters", tolerance=0.2, proof=path)
+    assert verify_proof(path).holds
+    assert len(calls) == 1
+
+
 def test_a_pair_with_a_field_has_no_proof(path):
     model = db.Ising.grid(4, 4, couplings=0.5, fields=0.1)
     with pytest.raises(db.CertificateError, match="single variables, and pairs"):

@@ -50,6 +50,11 @@ class Magnet:
             }
         )
         self.ends = [pairs[e][1] for e in edges] + [(v, self.ghost) for v in self.tied]
+        self.component = dict[int, int]()  # of a variable: one that is connected with it
+        for v in {v for question in part.questions.values() for v in question.variables}:
+            if v not in self.component:
+                self.component |= dict.fromkeys(connected(self.factors, {v}), v)
+        self.has_field = {self.component.get(v) for v in self.tied}
         self.near = defaultdict[int, list[tuple[int, int]]](list)  # of a variable: edge, other end
         for edge, (u, v) in enumerate(self.ends):
             self.near[u].append((edge, v))
@@ -228,10 +233,9 @@ def _check_links(counts: LinkCounts, magnet: Magnet, k: int, wrong: float) -> No
     part, question, q = counts.part, counts.part.questions[k], magnet.q
     hits, unknown = counts.totals[k]
     level = 0.5 * part.level * question.intervals
-    near = connected(magnet.factors, {question.variables[0]})
-    has_field = not near.isdisjoint(magnet.tied)
-    is_pair = len(question.variables) == 2
-    is_linked = not is_pair or (question.variables[1] in near and not has_field)
+    components = {magnet.component[v] for v in question.variables}
+    has_field, is_pair = not components.isdisjoint(magnet.has_field), len(question.variables) == 2
+    is_linked = not is_pair or (len(components) == 1 and not has_field)
     require(is_linked, "Two variables with a field, or without a connection, need more than links.")
 
     def is_above(x: float) -> bool:
