@@ -27,6 +27,7 @@ from dobrushin._fields.anchor import (
     space_of,
     supersolve,
 )
+from dobrushin._fields.influence import truncated_variance
 from dobrushin._fields.model import GaussianField
 from dobrushin._influence.known import influence
 from dobrushin._influence.matrix import Influence
@@ -246,15 +247,44 @@ class ChainBounds:
         Going backwards through the scan, the weights v of its variable are taken away, v^2 g is added up, and v C_ij is
         put on the others (theory page, "Intervals for fields").
         """
-        form, rows = self.anchor.space.form, self._rows
-        part = rows.numbering
+        form = self.anchor.space.form
         g = np.minimum(1.0 / form.curvature, 0.25 * form.width**2)
-        g = np.where(form.is_finite, 0.25 * form.width**2, g)[part.positions] * (1.0 + 8 * UNIT)
+        return self._pull_back(objective, np.where(form.is_finite, 0.25 * form.width**2, g), self._rows.values)
+
+    def steepness(self, objective: Objective) -> float:
+        """Bound the Lipschitz constant of f(X_T) as a function of independent standard normal variables, one a step.
+
+        Quantiles of a continuous variable move by |Q_ij| / m_i at most. Infinite where a value of a finite set counts.
+        """
+        form, rows = self.anchor.space.form, self._rows
+        g = np.where(form.is_finite, np.inf, np.minimum(1.0 / form.curvature, 0.25 * form.width**2))
+        more = 1.0 / (form.curvature * self.anchor.space.variances) * (1.0 + 8 * UNIT)  # than means move
+        sizes = np.diff(rows.start)
+        moved = rows.values * np.repeat(np.maximum(more, 1.0)[rows.numbering.positions], sizes)
+        return float(np.sqrt(self._pull_back(objective, g, frozen(moved)))) * (1.0 + 4 * UNIT)
+
+    def guess_variance(self, objective: Objective) -> float:
+        """Guess the variance of f(X_T): as if all conditional laws were as wide as at the start."""
+        space, rows, point = self.anchor.space, self._rows, self.anchor.point
+        form = space.form
+        bend = form.diagonal + sum(term.least_curvature(amount, point, point) for term, amount in form.likelihood)
+        slope = form.diagonal * point - form.linear + form.couplings @ point
+        slope += sum(term.slope(amount, point) for term, amount in form.likelihood)
+        pull = bend * point - slope  # of the normal law with the same slope and curvature at the start
+        guess = np.minimum(space.variances, 1.0 / bend)
+        guess = np.fmin(guess, truncated_variance(bend, form.lower, form.upper, pull, pull))
+        guess = np.where(form.is_finite, space.variances, guess)
+        share = np.repeat((guess / space.variances)[rows.numbering.positions], np.diff(rows.start))
+        return self._pull_back(objective, guess, frozen(rows.values * share))
+
+    def _pull_back(self, objective: Objective, g: NDArray[np.float64], moved: NDArray[np.float64]) -> float:
+        """Return the sum of v^2 g over the steps, backwards, rounded up; `moved` has the entries of the rows."""
+        rows, part = self._rows, self._rows.numbering
         v, total = np.zeros(part.size), np.zeros(1)
         known = part.holds(objective.positions)
         v[part.own(objective.positions[known])] = objective.weights[known]
-        own = frozen(part.own(self.order))
-        in_pieces(spread, len(own), own, rows.start, rows.columns, rows.values, frozen(g), v, total)
+        own, g = frozen(part.own(self.order)), frozen(g[part.positions] * (1.0 + 8 * UNIT))
+        in_pieces(spread, len(own), own, rows.start, rows.columns, moved, g, v, total)
         width = int(np.diff(rows.start).max(initial=0))
         # Weights and their squares: each carries at most (width + 1) roundings a step, twice.
         return float(total[0]) * inflation(2 * (width + 2) * len(own) + len(own) + 8) + 2.0**-1000

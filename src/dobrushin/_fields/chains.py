@@ -19,7 +19,7 @@ from dobrushin._estimate.questions import Tally
 from dobrushin._estimate.runs import Bias
 from dobrushin._fields.anchor import REMEDY, Anchor, find_start, read_start, space_of
 from dobrushin._fields.certificate import ChainBounds, Drift, certify
-from dobrushin._fields.intervals import FIXED, SHARES, Clip, TallyTerms, make_clip, undecidable_share
+from dobrushin._fields.intervals import FIXED, SHARES, Clip, TallyTerms, make_clips, undecidable_share, values_expected
 from dobrushin._fields.likelihood import TERMS
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.terms import FieldTerms
@@ -135,6 +135,8 @@ def make_kernel(anchor: Anchor, scan: Scan, start: str = "near the modes") -> Fi
 
 # Shares of undecidable draws below this part of the tolerance are left to chance.
 _TINY_SHARE = 1e-6
+# Stages pay where the first one is expected to need less than this part of the chains that are planned otherwise.
+_STAGES_PAY = 0.8
 _UNDECIDED = (
     "the bias is certified before sampling, but a share of up to {} of the draws may be too close to an end of the "
     "event to decide"
@@ -191,7 +193,7 @@ class FieldChains(Dobrushin):
         if left <= 0 or not chains:
             raise cls.refuse("the random error, and how far draws are off, have no bound that reaches the tolerance.")
         kernel = make_kernel(anchor, scan)
-        seconds = kernel.seconds(float(len(scan)) * chains, scan)
+        seconds = kernel.seconds(float(len(scan)) * _chains_expected(clips, chains), scan)
         plan = cls.draft(
             query, cls.reason if reaches else _UNDECIDED.format(rounded_up(undecided)), tolerance - left, scan=scan,
             chains=chains, kernel=kernel.name, seconds=seconds, reaches_tolerance=reaches,
@@ -253,13 +255,29 @@ def _clip_for(query: Query, certificate: Any, chain: ChainBounds, question: Any,
     if query.proof:
         least, most = question.bounds
         return Clip(0.0, math.inf, min(sigma2, 0.25 * (most - least) ** 2), drifted, chance, FIXED)
-    clip = make_clip(question, anchor.point[question.positions], distance, sigma2, drifted, chance)
-    if not math.isfinite(clip.span) or aim <= 0:
-        return clip
-    # Stopping early pays if the confidence sequence can be narrow before all chains are drawn.
-    later = clip._replace(shares=SHARES[1])
-    least = 4.0 * clip.span / aim * math.log(2.0 / query.error)
-    return later if later.most_chains(aim, query.error) <= least else clip
+    steepness, start = chain.steepness(objective), anchor.point[question.positions]
+    clips = make_clips(question, start, distance, sigma2, steepness, drifted, chance)
+    if not math.isfinite(clips[-1].span) or aim <= 0:
+        return clips[-1]
+
+    def planned(clip: Clip) -> float:
+        return clip.most_chains(aim, query.error) or math.inf
+
+    later = min((clip._replace(shares=SHARES[1]) for clip in clips), key=planned)
+    # Stopping early pays if it is expected to happen before all chains are drawn.
+    variance = chain.guess_variance(objective)
+    expected = values_expected(aim / later.span, variance / later.span**2, query.error)
+    first = planned(later)
+    if math.isfinite(steepness):
+        staged = clips[-1].with_stages(aim, math.sqrt(variance), query.error)
+        if staged.stages and staged.stages[0].chains < min(_STAGES_PAY * first, expected):
+            return staged
+    return later if first <= expected else min(clips, key=planned)
+
+
+def _chains_expected(clips: list[Clip | None], chains: int) -> int:
+    """Return the number of chains after which all means are expected to be narrow."""
+    return max(clip.stages[0].chains if clip is not None and clip.stages else chains for clip in clips)
 
 
 def chains_needed(query: Query, clips: list[Clip | None], left: float) -> int:

@@ -64,7 +64,7 @@ def _continuous(form: FieldTerms, positions: NDArray[np.int64]) -> tuple[NDArray
         known = np.isfinite(low) & np.isfinite(high)
         rows, low, high = rows[known], low[known], high[known]
         i = positions[rows]
-        sharper = _truncated_variance(form.diagonal[i], form.lower[i], form.upper[i], low, high) * _UP
+        sharper = truncated_variance(form.diagonal[i], form.lower[i], form.upper[i], low, high) * _UP
         better = sharper < values[rows]
         values[rows[better]], theorem[rows[better]] = sharper[better], RANGE
     return values, theorem
@@ -96,7 +96,7 @@ def _field_range(form: FieldTerms, positions: NDArray[np.int64]) -> tuple[NDArra
         return form.linear[positions] - h_high - slack, form.linear[positions] - h_low + slack
 
 
-def _truncated_variance(
+def truncated_variance(
     m: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64], low: Any, high: Any
 ) -> NDArray[np.float64]:
     """Largest variance of exp(-m x^2 / 2 + c x) on [lower, upper] for c from low to high.

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from dobrushin._estimate.questions import Shortfall, Tally
 from dobrushin._fields.anchor import DrawErrors
-from dobrushin._shared.intervals import BernsteinMean, lower_end, upper_end
+from dobrushin._shared.intervals import LARGEST_BET, BernsteinMean, lower_end, upper_end
 
 # Values are clipped at this number of standard proxies from where their mean can be: their mean then changes by less
 # than 3e-15 of a proxy.
@@ -22,6 +23,12 @@ _CLIP = 8.0
 SHARES = ((0.75, 0.25), (0.01, 0.99))
 # Shares where a proof is wanted: a proof states one mean, of a fixed number of chains.
 FIXED = (0.0, 1.0)
+# Where the variance is expected to be far below its proxy: for stopping early, for all chains that were planned, and
+# for stopping at one of a few numbers of chains, which grow by _STAGE_GROWTH from _FIRST_STAGE of the expected need.
+STAGED, _STAGES_SHARE = (0.01, 0.49), 0.5
+_STAGE_GROWTH, _FIRST_STAGE = 1.25, 1.15
+# Of the share of a stage, what is kept for the sample variance.
+_VARIANCE_SHARE = 0.2
 # Of the share for a planned number, what is kept for more chains than expected that drift away from exact ones.
 _SPARED = 1e-3
 
@@ -32,6 +39,13 @@ class Limits(NamedTuple):
     value: float
     low: float
     high: float
+
+
+class Stage(NamedTuple):
+    """A number of chains after which an interval from the sample variance is made, and its share of the error."""
+
+    chains: int
+    share: float
 
 
 class Clip(NamedTuple):
@@ -48,6 +62,11 @@ class Clip(NamedTuple):
         Of a chain that is farther from an exact one than the slack.
     shares : pair of floats
         Of the error probability: for stopping early, and for all chains that were planned.
+    steepness : float
+        Lipschitz constant of the clipped values of an exact chain as a function of independent standard normal
+        variables; infinite where there is none.
+    stages : tuple of Stage
+        Numbers of chains after which the sample variance gives an interval.
     """
 
     low: float
@@ -56,6 +75,8 @@ class Clip(NamedTuple):
     slack: float
     chance: float
     shares: tuple[float, float]
+    steepness: float = math.inf
+    stages: tuple[Stage, ...] = ()
 
     def most_chains(self, aim: float, error: float) -> int:
         """The number of chains after which the interval is surely narrow; 0 where none is."""
@@ -65,7 +86,7 @@ class Clip(NamedTuple):
                 return 0
             more = 2.0 * chains
             if aim > moved:
-                more = max(2.0 * self.proxy * math.log(2.0 / left) / (aim - moved) ** 2 * (1.0 + 1e-8), chains + 1.0)
+                more = max((self._deviation(left) / (aim - moved)) ** 2 * (1.0 + 1e-8), chains + 1.0)
             if not more < 2.0**52:
                 return 0
             chains = math.ceil(more)
@@ -79,19 +100,92 @@ class Clip(NamedTuple):
         left, moved = self._terms(chains, error)
         if left <= 0:
             return math.inf
-        return (math.sqrt(2.0 * self.proxy * math.log(2.0 / left) / chains) + moved) * (1.0 + 1e-9)
+        return (self._deviation(left) / math.sqrt(chains) + moved) * (1.0 + 1e-9)
+
+    def _deviation(self, error: float) -> float:
+        """Return the half-width for the average of N exact chains, times the square root of N."""
+        chernoff = math.sqrt(2.0 * self.proxy * math.log(2.0 / error))
+        return min(chernoff, self.steepness * normal_reach(0.5 * error))
+
+    def varied_reach(self, chains: int, deviation: float, error: float) -> float:
+        """Return the half-width of the interval from this number of chains and their standard deviation.
+
+        Infinite where a chain may have drifted away (theory page, "Intervals from the sample variance").
+        """
+        error -= chains * self.chance
+        if error <= 0 or not math.isfinite(self.steepness):
+            return math.inf
+        for_variance = _VARIANCE_SHARE * error
+        most = math.sqrt(
+            chains / (chains - 1.0)
+            * ((deviation + self.slack + self.steepness * normal_reach(for_variance) / math.sqrt(chains)) ** 2
+               + self.steepness**2 / chains)
+        )  # fmt: skip
+        most = min(most, self.steepness)
+        log = math.log(2.0 / (error - for_variance))
+        # Chernoff's bound for any of these rates, which depend on no data.
+        rates = math.sqrt(2.0 * log / chains) / self.steepness * _RATES
+        far = min(self.steepness * math.sqrt(2.0 * math.log(1e4 * chains)), self.span)
+        x = rates * far
+        above = far / self.steepness - rates * self.steepness
+        with np.errstate(all="ignore"):
+            grown = (np.expm1(x) - x) / x**2
+            tail = np.exp(x - 0.5 * (far / self.steepness) ** 2) * (1.0 + rates * self.steepness / above)
+        tail = np.where(above > 0.0, tail, np.inf) if far < self.span else np.zeros(len(x))
+        reaches = (log / chains + grown * (rates * most) ** 2 + tail) / rates
+        return float(reaches.min()) * (1.0 + 1e-9)
+
+    def with_stages(self, aim: float, deviation: float, error: float) -> Clip:
+        """Return the same with stages, for an expected standard deviation; without any where they do not pay."""
+        planned = self._replace(shares=STAGED).most_chains(aim, error) or 2**52
+        aim = aim - self.slack
+        share, chains = _STAGES_SHARE / 2.0, 64
+
+        def is_enough(count: int) -> bool:
+            return self.varied_reach(count, deviation, share * error) <= aim
+
+        while chains < planned and not is_enough(chains):
+            chains = math.ceil(1.05 * chains)
+        stages: list[Stage] = []
+        count = _FIRST_STAGE * chains
+        while count < planned and len(stages) < 12:
+            stages.append(Stage(-(-math.ceil(count) // 64) * 64, share))
+            count, share = count * _STAGE_GROWTH, share / 2.0
+        return self._replace(shares=STAGED, stages=tuple(stages))
 
     def _terms(self, chains: int, error: float) -> tuple[float, float]:
         """Return the rest of the error probability, and how far the chains that drift can move the mean.
 
-        All but k of the chains are near exact ones, but for a probability that is taken away. One that is not moves the
-        mean by span / chains; where values are not clipped there must be none.
+        Either no chain drifts, or all but k chains are near exact ones, but for a probability that is taken away: what
+        gives the narrower interval. A chain that drifts moves the mean by span / chains; where values are not clipped
+        there must be none.
         """
-        left, drifted = self.shares[1] * error, chains * self.chance
-        if math.isinf(self.span) or drifted <= _SPARED * left:
-            return left - drifted, 0.0
-        k = most_drifted(drifted, _SPARED * left)
-        return (1.0 - _SPARED) * left, k * self.span / chains
+        error = self.shares[1] * error
+        drifted = chains * self.chance
+        choices = [(error - drifted, 0.0)]
+        if math.isfinite(self.span) and drifted > _SPARED * error:
+            k = most_drifted(drifted, _SPARED * error)
+            choices.append(((1.0 - _SPARED) * error, k * self.span / chains))
+
+        def width(choice: tuple[float, float]) -> float:
+            left, moved = choice
+            return self._deviation(left) / math.sqrt(chains) + moved if left > 0 else math.inf
+
+        return min(choices, key=width) if chains else choices[0]
+
+
+# Rates of exponential moments that are tried, as multiples of the best one where the variance is its proxy.
+_RATES = 1.1 ** np.arange(-2.0, 60.0)
+
+
+def normal_reach(error: float) -> float:
+    """Return t such that F(Z) > E F(Z) + t with probability at most `error`, for normal Z and any 1-Lipschitz F.
+
+    Of these functions min(z, q), with q the quantile of one normal variable, is above its mean by the most (theory
+    page, "Functions of normal variables").
+    """
+    q = -float(special.ndtri(error))
+    return (q * float(special.ndtr(q)) + math.exp(-0.5 * q * q) / math.sqrt(2.0 * math.pi)) * (1.0 + 1e-12)
 
 
 def most_drifted(expected: float, error: float) -> float:
@@ -105,10 +199,11 @@ def most_drifted(expected: float, error: float) -> float:
     return math.inf
 
 
-def make_clip(
-    question: Any, states: NDArray[np.float64], distance: float, sigma2: float, drifted: float, chance: float
-) -> Clip:
-    """How the values of a mean are averaged.
+def make_clips(
+    question: Any, states: NDArray[np.float64], distance: float, sigma2: float, steepness: float, drifted: float,
+    chance: float,
+) -> list[Clip]:  # fmt: skip
+    """Return the ways in which the values of a mean can be averaged.
 
     `states` is the start at the question's positions, `distance` bounds |E f(X_T) - f(x0)|, sigma2 is the
     proxy; a chain as drawn is off by more than `drifted` with a probability of at most `chance`.
@@ -117,17 +212,23 @@ def make_clip(
     sigma = math.sqrt(sigma2)
     if not math.isfinite(drifted):
         if not math.isfinite(most - least):
-            return Clip(0.0, math.inf, math.inf, 0.0, 1.0, SHARES[0])
-        return Clip(least, most - least, 0.25 * (most - least) ** 2, 0.0, 0.0, SHARES[0])
+            return [Clip(0.0, math.inf, math.inf, 0.0, 1.0, SHARES[0])]
+        return [Clip(least, most - least, 0.25 * (most - least) ** 2, 0.0, 0.0, SHARES[0])]
     centre = float(question.values(states[None, :], 0)[0])
     reach = (_CLIP * sigma + distance) * (1.0 + 1e-9) + 2.0**-50 * abs(centre) + 1e-300  # never nothing
     low, high = max(least, centre - reach), min(most, centre + reach)
     span = (high - low) * (1.0 + 1e-15)
     clipped = 0.0 if (low, high) == question.bounds else 2.0 * sigma / _CLIP * math.exp(-0.5 * _CLIP**2) * 1.01
     slack = clipped + drifted + span * chance + 2.0**-48 * (abs(low) + span)
-    if 0.25 * span**2 <= sigma2:
-        return Clip(low, span, 0.25 * span**2, slack, 0.0, SHARES[0])
-    return Clip(low, span, sigma2, slack, chance, SHARES[0])
+    bounded = Clip(low, span, 0.25 * span**2, slack, 0.0, SHARES[0])  # whatever the draws are
+    return [bounded, Clip(low, span, min(sigma2, bounded.proxy), slack, chance, SHARES[0], steepness)]
+
+
+def values_expected(aim: float, variance: float, error: float) -> float:
+    """Estimate how many values in [0, 1] of this variance an interval needs that may stop early."""
+    bet = min(LARGEST_BET, aim / max(variance, 1e-300))
+    won = bet * aim - variance * (-math.log1p(-bet) - bet)
+    return math.log(2.0 / (SHARES[0][0] * error)) / won if won > 0 else math.inf
 
 
 class TallyTerms(NamedTuple):
@@ -280,34 +381,59 @@ def ranks(chains: int, least: float, most: float, error: float, early: bool) -> 
 
 
 class ClippedMean(FieldTally):
-    """Averages of clipped values: a confidence sequence during the run, an interval for the planned chains."""
+    """Averages of clipped values: a confidence sequence during the run, stages, an interval for the planned chains."""
 
     def __init__(self, question: Any, clip: Clip, terms: TallyTerms) -> None:
         super().__init__(question, terms)
         self.clip = clip
         self.sequence = BernsteinMean(clip.shares[0] * terms.error, terms.aim / clip.span)
+        self.squares = 0.0
+        self.passed: list[tuple[float, float]] = []  # mean and half-width after each stage, in units of the span
 
     @property
     def is_narrow(self) -> bool:
-        return self.sequence.half_width * self.clip.span <= self.terms.aim
+        return min(self.sequence.half_width, *(reach for _, reach in self.passed), math.inf) * self.clip.span <= (
+            self.terms.aim
+        )
 
     def take(self, values: NDArray[np.float64]) -> None:
-        unit = (values - self.clip.low) / self.clip.span
-        self.sequence.add(np.clip(unit, 0.0, 1.0))
+        unit = np.clip((values - self.clip.low) / self.clip.span, 0.0, 1.0)
+        while len(unit):
+            at_stage = [stage for stage in self.clip.stages if stage.chains > self.sequence.count]
+            size = min(len(unit), at_stage[0].chains - self.sequence.count) if at_stage else len(unit)
+            self._add(unit[:size])
+            if at_stage and self.sequence.count == at_stage[0].chains:
+                self.passed.append(self._stage(at_stage[0]))
+            unit = unit[size:]
+
+    def _add(self, unit: NDArray[np.float64]) -> None:
+        self.sequence.add(unit)
+        self.squares += math.fsum(unit * unit)
+
+    def _stage(self, stage: Stage) -> tuple[float, float]:
+        mean = self.sequence.total / stage.chains
+        variance = max(self.squares / stage.chains - mean * mean, 0.0) + 1e-12  # more than the rounding
+        deviation = self.clip.span * math.sqrt(variance)
+        reach = self.clip.varied_reach(stage.chains, deviation, stage.share * self.terms.error)
+        return mean, reach / self.clip.span
 
     def ends(self, early: bool) -> Limits:
         least, span, count = self.clip.low, self.clip.span, self.sequence.count
         bounds = self.question.bounds
         if not count:
             return Limits(least + 0.5 * span, *bounds)
-        low, high = self.sequence.interval()
+        known = [self.sequence.interval(), *((mean - reach, mean + reach) for mean, reach in self.passed)]
         mean = self.sequence.total / count
         if not early and not self.is_narrow:
             reach = self.clip.half_width(count, self.terms.error) / span
-            low, high = max(low, mean - reach), min(high, mean + reach)
+            known.append((mean - reach, mean + reach))
+        low, high = max(low for low, _ in known), min(high for _, high in known)
+        if not low <= high:
+            low, high = known[0]
         slack = self.clip.slack + self.terms.bias
         ends = least + span * low - slack, least + span * high + slack
-        return Limits(least + span * mean, max(ends[0], bounds[0]), min(ends[1], bounds[1]))
+        value = least + span * min(max(mean, low), high)
+        return Limits(value, max(ends[0], bounds[0]), min(ends[1], bounds[1]))
 
 
 class PlannedMean(FieldTally):

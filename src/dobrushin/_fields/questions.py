@@ -143,7 +143,7 @@ class Quantile(OfOneVariable):
         return f"{in_full(self.level)} quantile of {printable(self.label)}"
 
 
-_MEANS = "empirical Bernstein or sub-Gaussian"  # intervals
+_MEANS = "empirical Bernstein or Gaussian concentration"  # intervals
 
 # -- questions ---------------------------------------------------------------------------------
 

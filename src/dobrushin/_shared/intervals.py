@@ -31,7 +31,7 @@ PLANNED, ANYTIME = 0.99, 0.01
 # Of the error of a mean: for stopping when it is narrow, and for the largest number of values that may be drawn.
 SEQUENTIAL, FINAL = 0.75, 0.25
 # Largest bet of the empirical Bernstein interval, in units of the range.
-_LARGEST_BET = 0.5
+LARGEST_BET = 0.5
 
 
 def lower_limit(successes: ArrayLike, trials: int, error: float) -> Floats:
@@ -174,7 +174,7 @@ class BernsteinMean:
         deviations = (values - means) ** 2
         squares = self._squares + np.concatenate([[0.0], np.cumsum(deviations)[:-1]])
         variances = (0.25 + squares) / (before + 1)
-        bets = np.minimum(_LARGEST_BET, self.aim / variances)
+        bets = np.minimum(LARGEST_BET, self.aim / variances)
         self._bets += math.fsum(bets)
         self._won += math.fsum(bets * values)
         self._paid += math.fsum(deviations * (-np.log1p(-bets) - bets))
