@@ -296,7 +296,7 @@ def _forged(console: Console, wanted: int, seed: int) -> Iterator[Row]:
             db.estimate(labels, [seed % 16], method="dobrushin", tolerance=0.1, seed=own),
             db.estimate(grid, [seed % 25], method="coalescence", tolerance=0.1, seed=own),
             db.estimate(grid, [seed % 25], method="clusters", tolerance=0.1, seed=own),
-            db.estimate(labels, [db.Joint(seed % 15, 15)], method="clusters", tolerance=0.05, seed=own),
+            db.estimate(labels, [0, db.Joint(0, 1)], method="clusters", tolerance=0.02, seed=own),
             db.estimate(labels, [seed % 16], method="symmetry"),
             db.estimate(grid, [seed % 25], method="exact"),
             db.estimate(grid, [seed % 25], method="local"),
