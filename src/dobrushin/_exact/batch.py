@@ -119,7 +119,7 @@ class BatchProgram:
             marginal = weights / np.where(total > 0.0, total, 1.0)
             marginals.append(marginal if marginal.shape[-1] == n_models else np.repeat(marginal, n_models, axis=-1))
             units = max(units, accounts[block].units + size + 4.0)
-            is_valid &= 4.0 * (size + 1) * accounts[block].absolute < NEGLIGIBLE
+            is_valid &= 8.0 * (size + 1) * accounts[block].absolute < NEGLIGIBLE
         for block in program.roots:
             log_partition += np.log(np.maximum(store[block], _LEAST)) + accounts[block].exponent * math.log(2.0)
             is_valid &= accounts[block].absolute < NEGLIGIBLE
@@ -152,7 +152,8 @@ def _multiply(
         table = product.sum(axis=step.summed) if summed else product
     used = [accounts[block] for block, *_ in step.operands]
     units = sum(part.units for part in used) + len(used) + 2.0 * step.terms
-    absolute = 1.01 * sum(part.absolute for part in used)
+    with np.errstate(over="ignore"):
+        absolute = np.expm1(sum(np.log1p(2.0 * part.absolute) for part in used)) * 1.001
     lowest, power = sum(part.least for part in used), sum(part.exponent for part in used)
     if lowest < -1000.0:
         absolute = absolute + len(used) * UNDERFLOW
@@ -167,4 +168,4 @@ def _multiply(
         with np.errstate(over="ignore"):
             absolute = absolute * scale
     least = math.log2(float(table.min(where=table > 0.0, initial=1.0))) - 1.0
-    return table, _Account(units, step.terms * absolute * 1.01, least, power)
+    return table, _Account(units, step.terms * absolute * 1.001, least, power)
