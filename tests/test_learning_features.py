@@ -241,6 +241,40 @@ def test_certified_marginals_learn_what_exact_sums_learn(tmp_path):
     np.testing.assert_array_equal(resumed.parameters, found.parameters)
 
 
+def test_spins_keep_their_states():
+    ring = db.Ising({(i, (i + 1) % 5): 0.1 for i in range(5)})
+    rows = [((i, (i + 1) % 5), {"alike": [[1, -1], [-1, 1]]}) for i in range(5)] + [(i, "site") for i in range(5)]
+    data = np.random.default_rng(1).choice([-1.0, 1.0], size=(30, 5))
+    data[0, 2] = np.nan
+    found = db.fit(ring, data, features=rows, ridge=0.1)
+    assert found.names == [("alike",), ("site", -1), ("site", 1)]
+    assert found.imputed.states[0] in (-1, 1)
+    assert found.model.state_names[0] == (-1, 1)
+    plain = db.fit(
+        db.Ising(dict.fromkeys([(i, (i + 1) % 5) for i in range(5)], 1.0)), data, initial=0, method="exact", ridge=0.1
+    )
+    # The graph's own couplings of 0.1 are added to the shared one.
+    assert abs(found.parameters[0] + 0.1 - plain.parameters[:5].mean()) < 0.15
+
+
+def test_chains_on_several_graphs():
+    rng = np.random.default_rng(11)
+    models = [db.FactorGraph([2] * n, []) for n in (2, 3, 4, 3)]
+    rows = [
+        [*(((i, i + 1), {"alike": np.eye(2)}) for i in range(n - 1)), *((i, "site") for i in range(n))]
+        for n in (2, 3, 4, 3)
+    ]
+    data = [rng.integers(0, 2, size=model.n_variables).tolist() for model in models]
+    options = {"features": rows, "ridge": 0.3, "seed": 1}
+    exact = db.fit(models, data, **options)
+    chains = db.fit(models, data, method=db.GibbsGradient(chains=4000, tolerance=0.1), iterations=30, **options)
+    assert chains.is_certified
+    assert np.abs(exact.parameters - chains.parameters).max() < 0.08
+    assert (chains.bias_bounds <= 0.1).all()
+    late = db.fit(models, data, time_limit=1e-6, **options)
+    assert len(late.history) <= 1
+
+
 def test_a_model_of_a_new_graph_has_the_weights_of_the_fit():
     rng = np.random.default_rng(7)
     models, features, data = random_graphs(rng, count=5)

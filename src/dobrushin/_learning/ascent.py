@@ -269,7 +269,7 @@ class Ascent:
     @property
     def curvature(self) -> float:
         """Bound the curvature of the objective: a step of 1 / curvature never overshoots."""
-        return float(np.sum(self.structure.ranges**2)) / 4.0 + self.options.ridge
+        return self.structure.n_graphs * float(np.sum(self.structure.ranges**2)) / 4.0 + self.options.ridge
 
     def expectation(self, full: Vector, iteration: int) -> Expectation:
         """Return the means of the free statistics under the model with these parameters."""
@@ -279,18 +279,25 @@ class Ascent:
         """Return the next parameters and the step size that leads there, where the caller sets none."""
         raise NotImplementedError
 
-    def data_means(self, entries: Vector) -> tuple[Vector, Vector | float]:
-        """Return the means of the free statistics over the data, expected where values are missing, and their error."""
+    def data_means(self, entries: Vector) -> tuple[Vector, Vector | float, float]:
+        """Return the means of the free statistics over the data, their error, and the logarithm of the data's weight.
+
+        Where values are missing, the statistics are expected values, and the weight is the sum over the values.
+        """
+        rows, seen = self.observed.n_rows, self.observed.counts
+        weight = float(seen @ np.where(seen > 0.0, entries, 0.0))
         if self._missing is None:
-            return self._known, 0.0
+            return self._known, 0.0, weight
         sums = self._missing.run(entries)
-        rows = self.observed.n_rows
-        return self._known + self.structure.means(sums.entries, rows), self.error_of(sums, rows)
+        means = self._known + self.structure.means(sums.entries, rows)
+        return means, self.error_of(sums, rows), weight + sums.log_partition
 
     def error_of(self, sums: Counts, rows: float) -> Vector:
         """Bound the errors of means of statistics that exact sums over some rows gave."""
         size = self.structure.means(sums.entries, rows, is_size=True)
-        terms = max(np.diff(self.structure.table_start).max(), self.structure.most_terms)
+        # Additions: over the entries of a weight, and for each entry over the factors and observations that it counts.
+        terms = np.diff(self.structure.table_start).max() + self.structure.most_terms
+        terms += len(self.structure.table_of) + self.observed.n_rows
         share = 2.0 * sums.relative + terms * (2.0 * sums.absolute + 2.0**-50)
         return size * share if share < 1.0 else np.full(len(size), np.inf)
 
@@ -354,7 +361,7 @@ class Ascent:
         """Return the gradient at theta and the expectation that it is made of."""
         full = self.structure.fill(self.theta)
         found = self.expectation(full, len(self.rows))
-        data, error = self.data_means(self.structure.entries(full))
+        data, error, _ = self.data_means(self.structure.entries(full))
         return data - found.means - self.options.ridge * self.theta, found._replace(bias=found.bias + error)
 
     def finish(self, theta: Vector, size: float, norm: float, found: Expectation, value: float) -> None:
@@ -435,15 +442,9 @@ class ExactAscent(Ascent):
         entries = structure.entries(structure.fill(theta))
         sums = self._sums.run(entries)
         means = structure.means(sums.entries, 1.0)
-        seen, total = self.observed.counts, 0.0
-        data, error = self._known, self.error_of(sums, 1.0)
-        if self._missing is not None:
-            clamped = self._missing.run(entries)
-            data = data + structure.means(clamped.entries, rows)
-            total, error = clamped.log_partition, error + self.error_of(clamped, rows)
-        total += float(seen @ np.where(seen > 0.0, entries, 0.0))
-        value = (total / rows - sums.log_partition) / structure.n_graphs
-        return data - means - self.options.ridge * theta, Expectation(means, error), value
+        data, error, weight = self.data_means(entries)
+        value = (weight / rows - sums.log_partition) / structure.n_graphs
+        return data - means - self.options.ridge * theta, Expectation(means, error + self.error_of(sums, 1.0)), value
 
     def choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
         """Try the direction of L-BFGS with steps 1, 1/2, ... until the objective rises as it should."""

@@ -186,7 +186,8 @@ def read_features(
             scopes.append(tuple([offset + i for i in places]))
             used.append(table)
         labels += list(model.labels) if is_single else [(k, label) for label in model.labels]
-        names += [model._names_at(i) for i in range(len(cardinalities))]
+        unnamed = (-1, 1) if model._states_at(0).step == 2 else None  # spins keep their states
+        names += [model._names_at(i) or unnamed for i in range(len(cardinalities))]
         sizes += cardinalities
         offset += len(cardinalities)
     start = prefix_sums(np.array([math.prod(shape) for shape in tables.shapes], dtype=np.int64))

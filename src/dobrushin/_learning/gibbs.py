@@ -224,9 +224,12 @@ class GibbsAscent(Ascent):
         return 2 * states - 1 if self.structure.is_spins else states
 
     def variance(self, direction: Vector) -> float:
-        """Return the variance of sum_k direction_k t_k over the chains of the last iteration."""
+        """Return the curvature of the log-likelihood in a direction, by the chains of the last iteration.
+
+        For one graph the curvature is the variance of sum_k direction_k t_k; an average over graphs has a smaller one.
+        """
         assert self._drawn is not None
-        return float(self.structure.along(direction, self._drawn).var())
+        return self.structure.n_graphs * float(self.structure.along(direction, self._drawn).var())
 
     def choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
         iteration = len(self.rows)
