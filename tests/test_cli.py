@@ -675,13 +675,25 @@ def test_every_long_verb_goes_on_from_its_file(verb, grid, tmp_path):
     assert call(verb, grid, *words, "--seed", "2", "--checkpoint", file)[0] == 2
 
 
-def test_ctrl_c_while_the_command_is_loaded_is_no_traceback(monkeypatch, capsys):
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_ctrl_c_while_the_command_is_loaded_is_no_traceback(monkeypatch, capsys, is_wrapped):
+    """Python 3.11 turns an interrupt in a class statement into a RuntimeError; another RuntimeError is a defect."""
     from dobrushin.cli import main
 
     class Interrupted:
+        cause = KeyboardInterrupt()
+
         def __getattr__(self, name):
+            if is_wrapped:
+                raise RuntimeError("Error calling __set_name__") from self.cause
             raise KeyboardInterrupt
 
+    if is_wrapped:
+        monkeypatch.setattr(Interrupted, "cause", ValueError())
+        monkeypatch.setitem(sys.modules, "dobrushin.cli.app", Interrupted())
+        with pytest.raises(RuntimeError):
+            main()
+        monkeypatch.setattr(Interrupted, "cause", KeyboardInterrupt())
     monkeypatch.setitem(sys.modules, "dobrushin.cli.app", Interrupted())
     with pytest.raises(SystemExit) as ended:
         main()

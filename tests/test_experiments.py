@@ -314,7 +314,7 @@ def test_experiments_without_their_data_and_interrupts(stubs, tmp_path):
     stubs(slow=Stub(error=KeyboardInterrupt()))
     code, _, error = call("reproduce", "slow", "--out", tmp_path)
     assert code == 130
-    assert "the same command goes on from there" in error
+    assert "repeat the command to resume" in error
 
 
 def test_what_can_be_asked_for(tmp_path):

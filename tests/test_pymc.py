@@ -255,13 +255,13 @@ def test_what_cannot_be_read_is_told_in_one_sentence():
         (lambda: pm.Poisson("k", 2.0), r"Bernoulli, Categorical, .* Got 'k' \(Poisson\)."),
         (lambda: pm.Mixture("g", [0.2, 0.8], [pm.Bernoulli.dist(0.1), pm.Bernoulli.dist(0.8)]), "Got 'g'"),
         (lambda: pm.Multinomial("m", n=2, p=[0.5, 0.5]), r"Got 'm' \(Multinomial\)."),
-        (dependent, "fixed values. Got 'm', whose values depend on another variable."),
+        (dependent, "does not depend on other variables. Got 'm', whose values depend on another variable."),
         (wide, r"at most 1,048,576 states .* Got 'e', where one depends on 30 variables"),
         (no_number, "numbers or -inf. Got nan for 'e' at x = 0."),
         (out_of_range, "evaluated everywhere. Got IndexError in 'e'"),
         (lambda: pm.Bernoulli("x", 0.5, observed=1), "a model with free variables"),
         (lambda: pm.DiscreteUniform("x", 2, 2), "of two or more states"),
-        (lambda: pm.DiscreteUniform("x", 2, 1), "whose variables have values. Got 'x'"),
+        (lambda: pm.DiscreteUniform("x", 2, 1), "each variable has at least one value. Got .x."),
     ]
     for build, sentence in cases:
         with pytest.raises(ArgumentError, match=sentence) as caught:

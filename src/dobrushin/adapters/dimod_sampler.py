@@ -53,7 +53,7 @@ class DobrushinSampler(dimod.Sampler, dimod.Initialized):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Keywords of `sample`, each with the properties that concern it: none."""
+        """The keywords of `sample`; no property concerns any of them."""
         return {name: [] for name in ("num_reads", "beta", "num_sweeps", "seed", "initial_states")}
 
     @property

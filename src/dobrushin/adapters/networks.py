@@ -174,7 +174,7 @@ class CertifiedInference:
 
     @cached_property
     def _model(self) -> FactorGraph:
-        """The factor graph, which keeps what queries found out about it."""
+        """The factor graph; it caches results that later queries use again."""
         return _graph(self._states, self._tables)
 
     @property

@@ -118,7 +118,7 @@ def from_pymc(model: Any, *, progress: bool | None = None) -> FactorGraph:
 
 @public(name="adapters.pymc.to_arviz")
 def to_arviz(answer: Samples | Estimate, model: Any) -> Any:
-    """An answer as ArviZ data with the variables, dimensions and coordinates of the PyMC model.
+    """Return an answer as ArviZ data with the variables, dimensions and coordinates of the PyMC model.
 
     Parameters
     ----------
@@ -369,12 +369,12 @@ class Entries:
         return cls(tuple(values), values, shape, numbers, labels, lowest, array)
 
     def point(self, digits: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """A state of all entries as PyTensor's inputs take it."""
+        """Return the inputs of PyTensor for the states of all entries, counted from 0."""
         flat = digits + np.array(self.lowest, dtype=np.int64)
         return [flat[self.numbers[name]].astype(self.values[name].dtype) for name in self.names]
 
     def draws(self, samples: Samples) -> dict[str, NDArray[np.int64]]:
-        """Draws of each variable of which all entries were kept: (chains, draws, ...)."""
+        """Return the draws of each variable whose entries were all kept, of shape (chains, draws, ...)."""
         states = samples._draws().astype(np.int64)
         place = {label: k for k, label in enumerate(samples.variables)}
         self._check_labels(place)
@@ -392,7 +392,7 @@ class Entries:
         return found
 
     def marginals(self, answer: Estimate) -> tuple[dict[str, NDArray[np.float64]], dict[str, list[int]]]:
-        """Statistics of the states of each variable that was asked about, and the values of these states."""
+        """Return the statistics of each variable among the targets by state, and the values of the states."""
         asked = {target for target in answer.targets if isinstance(target, str)}
         self._check_labels(asked)
         found, states = {}, {}
@@ -439,7 +439,7 @@ def _support(variable: Any, model: Any) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def _constant(limit: Any, variable: Any, model: Any) -> NDArray[np.int64]:
-    """A limit of a support as a number; it must not depend on other variables."""
+    """Evaluate a limit of a support, which must not depend on other variables."""
     if isinstance(limit, int):
         return np.array(limit)
     pytensor, traversal = require("pytensor", "pymc"), require("pytensor.graph.traversal", "pymc")

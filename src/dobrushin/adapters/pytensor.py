@@ -43,6 +43,8 @@ _MOVES: dict[str, slice] = {
 }
 # Types whose sums are sums: that of True and True is True, and small whole numbers wrap around.
 _SUMMED = {"float32", "float64", "int32", "int64"}
+# Operations on conditions that hold where all their inputs hold.
+_CONJUNCTIONS = {"All", "MakeVector", "And", "AND", "ScalarFromTensor", "TensorFromScalar", "DimShuffle"}
 _KEEPS_FINITE = {"Add", "Sub", "Mul", "Neg", "Cast", "Identity"}
 _ROWS = np.frompyfunc(frozenset.union, 2, 1)
 _NOTHING: frozenset[int] = frozenset()
@@ -70,7 +72,7 @@ class _Known:
 
 
 def kind(variable: Any) -> str:
-    """The name of the operation that makes a variable: that of each entry, or of each matrix, where it is mapped."""
+    """Return the name of the operation that computes a variable; of a mapped operation, that of the inner one."""
     if variable.owner is None:
         return ""
     op = variable.owner.op
@@ -79,17 +81,18 @@ def kind(variable: Any) -> str:
 
 
 def split(tensor: Any, shapes: Mapping[Any, tuple[int, ...]], checks: bool) -> list[TermPart]:
-    """A tensor as parts whose entries have the same sum.
+    """Split a tensor into parts whose entries have the same sum.
 
-    Sums, products of matrices and products with numbers are taken apart. So are checks of parameters, which PyMC takes
-    for -inf where they fail, if `checks`; else they are left out.
+    Splits sums, products of matrices, and products with numbers. A check of a parameter, which stands for -inf where it
+    fails, becomes a condition if `checks`, and is dropped otherwise.
     """
     parts: list[TermPart] = []
     waiting = [TermPart(tensor, 1.0)]
     while waiting:
         part = waiting.pop()
-        parts_of = _split_condition if part.is_condition else _split_sum
-        smaller = parts_of(part, shapes, checks)
+        smaller = None if part.is_condition else _split_sum(part, shapes, checks)
+        if part.is_condition and kind(part.tensor) in _CONJUNCTIONS:
+            smaller = [TermPart(variable, 1.0, True) for variable in part.tensor.owner.inputs]
         if smaller is None:
             parts.append(part)
         else:
@@ -135,13 +138,6 @@ def _split_sum(part: TermPart, shapes: Mapping[Any, tuple[int, ...]], checks: bo
     return None
 
 
-def _split_condition(part: TermPart, shapes: Mapping[Any, tuple[int, ...]], checks: bool) -> list[TermPart] | None:
-    del checks, shapes
-    if kind(part.tensor) in ("All", "MakeVector", "And", "AND", "ScalarFromTensor", "TensorFromScalar", "DimShuffle"):
-        return [TermPart(variable, 1.0, True) for variable in part.tensor.owner.inputs]
-    return None
-
-
 def _as_number(variable: Any) -> float | None:
     """Return the value of a constant of one entry."""
     data = getattr(variable, "data", None)
@@ -162,7 +158,7 @@ def shapes_of(outputs: Sequence[Any], inputs: Mapping[Any, NDArray[Any]]) -> dic
 
 
 def _values(outputs: Sequence[Any], inputs: Mapping[Any, NDArray[Any]]) -> dict[Any, Any]:
-    """Every variable of the graph at a point, where checks of parameters may fail."""
+    """Evaluate every variable of the graph at a point; checks of parameters are left out, since they may fail there."""
     pytensor = require("pytensor", "pymc")
     traversal = require("pytensor.graph.traversal", "pymc")
     known = [variable for variable in traversal.ancestors(outputs) if hasattr(variable.type, "dtype")]
@@ -205,7 +201,7 @@ class Dependence:
                 self._known[variable] = self._look_at(node, variable)
 
     def of(self, tensor: Any) -> list[frozenset[int]]:
-        """For each entry, in C order, the inputs that it depends on."""
+        """Return the set of inputs that each entry of a tensor depends on, in C order."""
         known = self._get(tensor)
         return [_NOTHING] * int(np.size(known.value)) if known.needs is None else list(known.needs.ravel())
 
@@ -241,7 +237,7 @@ class Dependence:
             if None in getattr(variable.type, "shape", ()):
                 raise ChangingShape(type(node.op).__name__)
             together = _union(entry for known in inputs if known.needs is not None for entry in known.needs.ravel())
-            needs = _filled(shape, together)
+            needs = np.full(shape, together, dtype=object)
         return _Known(value, needs, is_finite)
 
 
@@ -249,16 +245,12 @@ def _union(sets: Iterable[frozenset[int]]) -> frozenset[int]:
     return reduce(frozenset.union, sets, _NOTHING)
 
 
-def _filled(shape: tuple[int, ...], entry: frozenset[int]) -> NDArray[np.object_]:
-    needs = np.empty(shape, dtype=object)
-    for index in np.ndindex(shape):
-        needs[index] = entry
-    return needs
-
-
 def _each_entry(inputs: list[_Known], shape: tuple[int, ...], is_product: bool) -> NDArray[np.object_]:
-    """Entry by entry. A product is 0 where a constant factor is, if the others are finite."""
-    needs = _filled(shape, _NOTHING)
+    """Return the inputs that each entry of an entrywise operation needs.
+
+    A product needs none where a constant factor is 0, if the other factors are finite.
+    """
+    needs = np.full(shape, _NOTHING, dtype=object)
     for known in inputs:
         if known.needs is not None:
             needs = np.asarray(_ROWS(needs, known.needs), dtype=object)
@@ -272,7 +264,7 @@ def _each_entry(inputs: list[_Known], shape: tuple[int, ...], is_product: bool) 
 def _moved(
     node: Any, inputs: list[_Known], moved: range, which: int, shape: tuple[int, ...]
 ) -> NDArray[np.object_] | None:
-    """Move numbers in the place of entries, and read where each one went."""
+    """Return the needs of entries that an operation only moves, by moving their numbers instead."""
     arguments: list[Any] = [known.value for known in inputs]
     sets: list[frozenset[int]] = []
     for k in moved:
@@ -288,7 +280,7 @@ def _moved(
     places = np.asarray(results[which][0])
     if places.shape != shape:
         return None
-    needs = _filled(shape, _NOTHING)
+    needs = np.full(shape, _NOTHING, dtype=object)
     needs.ravel()[:] = [sets[int(place)] for place in places.ravel()]
     return needs
 
@@ -297,15 +289,15 @@ def _reduced(needs: NDArray[np.object_], axis: Any, shape: tuple[int, ...]) -> N
     axes = tuple(range(needs.ndim)) if axis is None else tuple(np.atleast_1d(axis).tolist())
     kept = [k for k in range(needs.ndim) if k not in axes]
     rows = np.transpose(needs, [*kept, *axes]).reshape(int(np.prod(shape)), -1)
-    result = _filled(shape, _NOTHING)
+    result = np.full(shape, _NOTHING, dtype=object)
     result.ravel()[:] = [_union(row) for row in rows]
     return result
 
 
 def _product(left: _Known, right: _Known) -> NDArray[np.object_]:
-    """Of two matrices; constant zeros hide what they are multiplied with, if it is finite."""
+    """Return the needs of a product of matrices; a constant 0 hides its factor, if all entries are finite."""
     (rows, inner), columns = np.shape(left.value), np.shape(right.value)[1]
-    result = _filled((rows, columns), _NOTHING)
+    result = np.full((rows, columns), _NOTHING, dtype=object)
     can_hide = left.is_finite and right.is_finite
     for i in range(rows):
         for j in range(columns):
@@ -370,7 +362,7 @@ def as_small_tables(tables: Mapping[Scope, Table]) -> list[tuple[Scope, Table]]:
 
 
 def _pieces(table: Table) -> list[tuple[tuple[int, ...], Table]]:
-    """Tables over some of the axes that sum to a table, up to a constant and rounding."""
+    """Split a table into tables over some of its axes that sum to it, up to a constant and rounding."""
     differences = table.copy()
     for axis in range(table.ndim):
         first = np.take(differences, [0], axis=axis)

@@ -142,7 +142,7 @@ class ScheduleCertificate:
 
     @property
     def effective_samples(self) -> NDArray[np.float64]:
-        """How many independent samples have the same bound on their standard deviation."""
+        """Number of independent samples with the same bound on their standard error."""
         return 0.25 / self.standard_error**2
 
     def __repr__(self) -> str:
@@ -269,7 +269,7 @@ def certify(
 def _after_sweeps(
     model: Model, sweep: Scan, start: NDArray[np.float64], error: NDArray[np.float64], targets: NDArray[np.int64]
 ) -> Iterator[NDArray[np.float64]]:
-    """Bounds on the bias of the targets after 0, 1, 2, ... sweeps, for ever or until they do not change."""
+    """Yield bounds on the bias of the targets after 0, 1, 2, ... sweeps, until the bounds no longer change."""
     problem = touched_by(row_source(model), sweep, start, error)
     b = problem.start_values()
     each = problem.roundings(sweep)

@@ -136,7 +136,7 @@ def total(tables: list[NDArray[np.float64]]) -> NDArray[np.float64]:
 
 
 def as_array(weights: Any) -> NDArray[np.float64]:
-    """Weights of thrml, which are float32 or float64."""
+    """Return weights of thrml, which must be float32 or float64, as float64."""
     array = np.asarray(weights)
     if array.dtype not in (np.float32, np.float64):
         raise ArgumentError("source", "one whose weights are float32 or float64", got=str(array.dtype))
@@ -195,7 +195,7 @@ class GibbsProgram:
 
 
 def read_program(program: Any) -> GibbsProgram:
-    """A program whose draws are those of one distribution, or a sentence that says why they are not."""
+    """Read a program; raise `ArgumentError` unless its samplers are the conditionals of one distribution."""
     models = require("thrml.models", "thrml")
     spec = program.gibbs_spec
     terms = EnergyTerms()
@@ -277,7 +277,7 @@ def _join(terms: EnergyTerms, seen: dict[int, dict[Key, list[NDArray[np.float64]
 
 
 def _refuse_neighbours(terms: EnergyTerms, sweep: list[list[int]]) -> None:
-    """Nodes that are drawn at the same time must not interact: together they would not leave pi as it is."""
+    """Refuse interactions between nodes that are drawn at the same time: such updates do not leave pi invariant."""
     group_of = {number: group for group, numbers in enumerate(sweep) for number in numbers}
     for spins, categories in terms.tables:
         groups = [group_of[number] for number in (*spins, *categories) if number in group_of]

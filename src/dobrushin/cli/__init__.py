@@ -16,6 +16,9 @@ def main() -> None:
 
             answer_bash(app, os.environ)
         app()
-    except KeyboardInterrupt:  # before the verb began, or while it ended
+    except (KeyboardInterrupt, RuntimeError) as error:  # before the verb began, or while it ended
+        # Python 3.11 turns an interrupt in the middle of a class statement into a RuntimeError.
+        if not isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
         print("Interrupted.", file=sys.stderr)
         sys.exit(130)

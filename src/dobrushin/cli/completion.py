@@ -25,7 +25,7 @@ _MAX_NAMES = 200
 
 
 def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Make the function that offers those of some names that begin like what was typed."""
+    """Make the function that completes a word from these names."""
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in names if name.startswith(incomplete)][:_MAX_NAMES]

@@ -1,4 +1,4 @@
-"""What all verbs share: the options that several of them have, and errors as one sentence and an exit code."""
+"""Options that several verbs share, and the report of errors as one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def whole(text: str, least: int = 1) -> Any:
 
 
 def word(metavar: str, text: str, offered: Callable[..., list[str]] | Sequence[str] = ()) -> Any:
-    """Describe an option that takes a text, and what the shell offers for it: some words, or those of a function."""
+    """Describe an option that takes a text; the shell completes it from `offered`, words or a function of the start."""
     complete = offered if callable(offered) else completion.one_of(offered)
     return typer.Option(help=text, metavar=metavar, autocompletion=complete)
 
@@ -183,7 +183,7 @@ _OPTION_OF = {
     "targets": "target",
     "max_steps": "steps",
 }
-# What may help, in the words of the command line.
+# Remedies in terms of the options.
 _HINTS = {
     db.UncertifiedStep: (
         "Keep the parameters smaller with --box or --ridge, raise --tolerance, or use --scan systematic, which needs "
@@ -274,7 +274,7 @@ def _what_may_help(error: db.CertificateError | db.ToleranceError) -> str:
 
 
 def _less_memory(required: float) -> str:
-    """Say what to do where a call needs so many bytes: allowing more helps only where the machine has them."""
+    """Return a remedy for a call that needs `required` bytes; a larger limit helps only if they are free."""
     from dobrushin._shared.memory import free_memory
 
     less = "fix some variables with --evidence, or try another --method."

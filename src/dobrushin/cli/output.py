@@ -1,4 +1,4 @@
-"""What verbs give: exit codes, tables for people, JSON for programs, and files that are checked before the work."""
+"""Output of the verbs: exit codes, tables for people, JSON for programs, and files, checked before the work."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class _Grid:
 def check_file(option: str, path: Path | None, *, endings: Sequence[str] = (), is_replaced: bool = False) -> None:
     """Refuse a file that cannot be written, as far as that can be known; nothing is left or changed.
 
-    `endings` are those that its name may have. A file that is replaced as a whole is written under another name first.
+    `endings` are the allowed extensions. A file that `is_replaced` is written under another name and then renamed.
     """
     if path is None:
         return

@@ -76,7 +76,7 @@ def reproduce(
             continue
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
-                f"Interrupted. What was finished is in {folder}; the same command goes on from there."
+                f"Interrupted. Finished parts are in {folder}; repeat the command to resume."
             ) from None
         outcomes.append(outcome)
         if out.is_for_people:

@@ -1,4 +1,4 @@
-"""What this project adds to the paper: sharper influence, greedy scans, certificates past Dobrushin's condition."""
+"""Results that are not in the paper: sharper influence, greedy scans, certificates past Dobrushin's condition."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _stack(parts: list[Arrays]) -> Arrays:
 
 
 def findings(data: dict[str, Any]) -> list[Finding]:
-    """Compare what is claimed here with what was measured."""
+    """Compare the claims of this project with the measurements."""
     return [*_about_influence(data["influence"]), *_about_choosers(data["choosers"]), *_about_coalescence(data)]
 
 

@@ -24,7 +24,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class Experiment(NamedTuple):
-    """What an experiment shows, and where the paper has it."""
+    """The title of an experiment, and the section of the paper that it repeats."""
 
     title: str
     section: str
@@ -48,20 +48,20 @@ _SETTINGS = "settings"
 
 @dataclass(frozen=True)
 class Finding:
-    """One statement of the paper, or of this project, and what a run says about it.
+    """One statement of the paper, or of this project, beside the measurement of a run.
 
     Attributes
     ----------
     what : str
     paper : str
-        What the paper says, with its section; "-" for what the paper does not have.
+        The paper's statement, with its section; "-" where the paper has none.
     measured : str
     holds : bool
     why : str
-        Where it does not hold and that is understood: the reason.
+        The reason why the statement does not hold, where the reason is known.
     factor : float
-        What was measured over the paper's number, where both have one. If they are more than three times apart, the
-        verdict says so, whatever else holds.
+        The measured number over the paper's, where both have one. The verdict names a factor of more than three,
+        also where the statement holds.
 
     Examples
     --------
@@ -88,6 +88,17 @@ class Finding:
             return "holds"
         apart, way = (self.factor, "larger") if self.factor > 1 else (1 / self.factor, "smaller")
         return f"holds, but {float(f'{apart:.2g}'):g}× {way}"
+
+
+def span(values: Any, unit: str = "") -> str:
+    """Return the median, the least and the largest of some numbers as findings show them.
+
+    Examples
+    --------
+    >>> span([1.25, 2, 3], "×")
+    '2× (1.2 to 3)'
+    """
+    return f"{np.median(values):.3g}{unit} ({np.min(values):.2g} to {np.max(values):.2g})"
 
 
 @dataclass(frozen=True)
@@ -125,7 +136,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an experiment that is yet to be read or computed; see `Store.part`."""
+    """One part of an experiment, as a function with its arguments; see `Store.part`."""
 
     name: str
     compute: Callable[..., Mapping[str, Any]]
@@ -139,20 +150,20 @@ class MissingData(ValueError):
 
 @dataclass(frozen=True)
 class Store:
-    """How an experiment is run, and its parts: each is a file that is written when the part is finished.
+    """The settings of a run of an experiment, and the files of its finished parts.
 
     Attributes
     ----------
     quick : bool
-        Fewer replicates and chains: a minute or less.
+        Use fewer replicates and chains, so that a run takes a minute or less.
     seed : int
-        With the same seed all but the times are the same.
+        Runs with the same seed give the same numbers, but for times.
     data : Path or None
-        Where the images or counties are, for the experiments that need some.
+        Folder with the images or counties of the experiments that need data.
     folder : Path or None
-        Where files are written; None for nowhere.
+        Folder for all files; None writes no files.
     say : function or None
-        Told what is computed.
+        Called with the name of each part before the part is computed.
     executor : concurrent.futures.Executor or None
         Computes parts that do not depend on each other and do not measure time; None for one after the other.
 
@@ -179,7 +190,7 @@ class Store:
         return np.random.SeedSequence(self.seed, spawn_key=key)
 
     def find_data(self, subfolder: str, *names: str) -> Path | None:
-        """Return the folder with files of these names, the folder of the data or one in it; None if there is none."""
+        """Return `data`, or its subfolder, whichever holds files of all these names; None if neither does."""
         folders = [] if self.data is None else [self.data, self.data / subfolder]
         return next((here for here in folders if all((here / name).is_file() for name in names)), None)
 
@@ -193,7 +204,7 @@ class Store:
         compute : function
             Returns a dict of arrays, given the arguments.
         **about
-            What else the result depends on, beside the setting: a change makes the part be computed again.
+            Further values that the result depends on: after a change of one, the part is computed again.
 
         Returns
         -------
@@ -229,19 +240,19 @@ class Store:
                     pending[self.executor.submit(part.compute, *part.arguments)] = k
             keep(as_completed(pending))
         except BaseException as error:
-            # What is under way comes to its end and is kept too.
+            # Parts that are being computed are finished, and kept too.
             for future in pending:
                 future.cancel()
             ended = wait(pending).done
             keep(f for f in ended if pending[f] not in done and not f.cancelled() and f.exception() is None)
             if not isinstance(error, BrokenExecutor):
                 raise
-            remedy = "They are kept: the same call with a new executor goes on from there."
+            remedy = "They are kept: repeat the call with a new executor to compute the others."
             raise db.WorkerError(str(error), len(done), len(wanted), "parts", remedy) from None
         return [done[k] for k in range(len(wanted))]
 
     def tell(self, text: str) -> None:
-        """Say what is being done, where somebody listens."""
+        """Pass a message to `say`, if there is one."""
         if self.say is not None:
             self.say(text)
 
@@ -249,7 +260,7 @@ class Store:
         return None if self.folder is None else self.folder / "parts" / f"{part.name}.npz"
 
     def _settings(self, part: Part) -> str:
-        """Return what a stored part must have been computed for."""
+        """Return the version and settings for which a stored part must have been computed."""
         about = {"version": db.__version__, "quick": self.quick, "seed": self.seed, **part.about}
         return json.dumps(about, sort_keys=True)
 
@@ -285,7 +296,7 @@ def load(name: str) -> Any:
 
 
 def run(name: str, store: Store) -> Outcome:
-    """Run an experiment, or what is left of it, and write its data, tables and figures.
+    """Run the unfinished parts of an experiment, and write its data, tables and figures.
 
     Parameters
     ----------

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse import csgraph
 
 import dobrushin as db
+from dobrushin._shared.layout import spread
 from dobrushin.experiments.catalog import Finding, MissingData, Store
-from dobrushin.experiments.drawing import legend_below, panels
+from dobrushin.experiments.drawing import finish, panels
 
 RHO, PRECISION = 0.9, 2.0
 TOLERANCES, CONFIDENCE = {"risk": 0.1, "chance": 0.05, "quantile": 0.02}, 0.95
@@ -181,7 +181,7 @@ def chain_means(precision: NDArray[np.float64], linear: float) -> NDArray[np.flo
 
 
 def findings(data: dict[str, Any]) -> list[Finding]:
-    """Compare what was asked for with what was reached."""
+    """Compare the tolerances that were asked for with the widths of the intervals."""
     parts, orthant = data["intervals"], data["orthant"]
     risk, chance = ((parts[f"{what}, upper"] - parts[f"{what}, lower"]).max() / 2 for what in ("risk", "chance"))
     low, high = np.exp(_by_level(parts, "lower")), np.exp(_by_level(parts, "upper"))
@@ -259,7 +259,7 @@ def _tabulate(data: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def draw(data: dict[str, Any]) -> dict[str, Any]:
-    """Draw intervals of all counties, sorted, and a map-like picture of the graph of borders."""
+    """Draw the intervals of all counties, sorted, and the graph of borders."""
     counties, parts = data["counties"], data["intervals"]
     figure, axes = panels(1, 3, width=5.6, height=5.0)
     order = np.argsort(parts["risk, value"])
@@ -270,29 +270,25 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
     if data["nuts"] is not None:
         left.plot(places, data["nuts"]["mean"][order], "x", color="#009E73", markersize=3, label="NUTS, no guarantee")
     left.axhline(0.0, color="grey", linewidth=0.8)
-    left.set_title("log relative risk of each county: certified intervals", fontsize=10)
     lower, upper = np.exp(_by_level(parts, "lower"))[:, order], np.exp(_by_level(parts, "upper"))[:, order]
     for k, color in enumerate(("#56B4E9", "#0072B2", "#56B4E9")):
         middle.vlines(places, lower[k], upper[k], color=color, linewidth=2.4, label=f"{LEVELS[k]} quantile")
     middle.axhline(1.0, color="grey", linewidth=0.8)
     middle.set_yscale("log", base=2)
     middle.yaxis.set_major_formatter("{x:g}")
-    middle.set_title("relative risk: certified quantiles at " + ", ".join(map(str, LEVELS)), fontsize=10)
-    for ax in (left, middle):
-        ax.set_xlabel("counties, by their risk", fontsize=9)
-        ax.spines[["top", "right"]].set_visible(False)
-        legend_below(ax)
-    where = layout(counties.borders)
-    i, j = sparse.coo_array(sparse.triu(counties.borders, k=1)).coords
-    for a, b in zip(i, j, strict=True):
+    finish(left, "log relative risk of each county: certified intervals", "counties, by their risk", "", log="")
+    levels = ", ".join(map(str, LEVELS))
+    finish(middle, f"relative risk: certified quantiles at {levels}", "counties, by their risk", "", log="")
+    edges = np.stack(sparse.coo_array(sparse.triu(counties.borders, k=1)).coords, axis=1)
+    where = spread(len(counties.names), edges)
+    where = where * np.where(where[0] > where.mean(axis=0), 1.0, -1.0) * (-1.0, 1.0)  # first county at the upper left
+    for a, b in edges:
         right.plot(where[[a, b], 0], where[[a, b], 1], color="lightgrey", linewidth=0.6, zorder=0)
     dots = right.scatter(where[:, 0], where[:, 1], c=parts["chance, value"], cmap="RdBu_r", vmin=0, vmax=1, s=45)
     figure.colorbar(dots, ax=right, shrink=0.7, label="P(risk above the state's)")
     taken = where * np.array([320.0, 245.0]) / np.ptp(where, axis=0)  # in points, about: dots, and middles of names
     corners = np.array([(x, y) for x in (4.0, -4.0) for y in (4.0, -9.0)])
-    for k in np.flatnonzero(
-        parts["chance, lower"] > 0.9
-    ).tolist():  # named at the corner that is farthest from all others
+    for k in np.flatnonzero(parts["chance, lower"] > 0.9).tolist():  # its name at the corner farthest from all others
         middles = taken[k] + corners + np.sign(corners) * (2.0 * len(counties.names[k]), 0.0) + (0.0, 2.5)
         apart = np.abs(middles[:, None] - np.delete(taken, k, axis=0)) / (2.0, 1.0)
         best = int(apart.max(axis=2).min(axis=1).argmax())
@@ -304,15 +300,3 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
     right.set_title("counties, laid out by their borders", fontsize=10)
     right.axis("off")
     return {"disease-mapping": figure, "counties": _tabulate(data)}
-
-
-def layout(borders: Any) -> NDArray[np.float64]:
-    """Place the nodes of a graph by classical scaling of the numbers of borders between them.
-
-    Turned so that the first node is at the upper left, as the first county is on maps.
-    """
-    squares = csgraph.shortest_path(borders, unweighted=True, directed=False) ** 2
-    centred = squares - squares.mean(axis=0) - squares.mean(axis=1)[:, None] + squares.mean()
-    values, vectors = np.linalg.eigh(-0.5 * centred)
-    places = np.asarray(vectors[:, -2:] * np.sqrt(np.maximum(values[-2:], 0.0)))[:, ::-1]
-    return places * np.where(places[0] > 0, 1.0, -1.0) * np.array([-1.0, 1.0])

@@ -16,16 +16,15 @@ from dobrushin.experiments.catalog import Arrays
 from dobrushin.experiments.scans import FEW, METHODS
 
 GREY = "#8A8A8A"
-# Okabe and Ito's colours, told apart by colour-blind readers too.
-COLORS = {
-    "uniform": GREY,
-    "systematic": "#0072B2",
-    "DoGS": "#D55E00",
-    "iterated DoGS": "#CC79A7",
-    "greedy + 1 round": "#009E73",
+# Colour (Okabe and Ito's, told apart by colour-blind readers too), line and marker of each scan.
+_STYLES = {
+    "uniform": (GREY, ":", "x"),
+    "systematic": ("#0072B2", "--", "s"),
+    "DoGS": ("#D55E00", "-", "o"),
+    "iterated DoGS": ("#CC79A7", "-.", "v"),
+    "greedy + 1 round": ("#009E73", "-", "D"),
 }
-LINES = {"uniform": ":", "systematic": "--", "DoGS": "-", "iterated DoGS": "-.", "greedy + 1 round": "-"}
-MARKERS = {"uniform": "x", "systematic": "s", "DoGS": "o", "iterated DoGS": "v", "greedy + 1 round": "D"}
+COLORS = {name: style[0] for name, style in _STYLES.items()}
 
 # The figure of the paper that each of these redoes.
 PAPER = {
@@ -48,11 +47,10 @@ _DPI = 220  # twice what a page shows
 
 def look(method: str, marker: bool = False) -> dict[str, Any]:
     """Return keywords of `plot` for a scan: those of the longest known name that its name begins with."""
-    known = max((name for name in COLORS if method.startswith(name)), key=len, default="greedy + 1 round")
-    style: dict[str, Any] = {"color": COLORS[known], "linestyle": LINES[known], "linewidth": 1.6}
-    if marker:
-        style |= {"marker": MARKERS[known], "markersize": 3.5}
-    return style
+    known = max((name for name in _STYLES if method.startswith(name)), key=len, default="greedy + 1 round")
+    color, line, mark = _STYLES[known]
+    style: dict[str, Any] = {"color": color, "linestyle": line, "linewidth": 1.6}
+    return style | ({"marker": mark, "markersize": 3.5} if marker else {})
 
 
 def panels(rows: int = 1, columns: int = 1, width: float = 4.6, height: float = 3.9, **share: Any) -> tuple[Any, Any]:
@@ -61,8 +59,8 @@ def panels(rows: int = 1, columns: int = 1, width: float = 4.6, height: float = 
     return figure, figure.subplots(rows, columns, squeeze=False, **share)
 
 
-def finish(ax: Any, title: str, x: str, y: str, log: str = "y", legend: bool = True) -> None:
-    """Set title, labels, scales and a light grid."""
+def finish(ax: Any, title: str, x: str, y: str, log: str = "y", legend: int = 2) -> None:
+    """Set title, labels, scales, a light grid, and a legend of `legend` columns (0: none)."""
     if "x" in log:
         ax.set_xscale("log")
     if "y" in log:
@@ -74,7 +72,7 @@ def finish(ax: Any, title: str, x: str, y: str, log: str = "y", legend: bool = T
     ax.grid(visible=True, which="major", alpha=0.25)
     ax.spines[["top", "right"]].set_visible(False)
     if legend:
-        legend_below(ax)
+        legend_below(ax, columns=legend)
 
 
 def legend_below(ax: Any, columns: int = 2, size: float = 8) -> None:
@@ -104,7 +102,7 @@ def save(name: str, figure: Any, folder: Path) -> list[Path]:
 
 
 def draw_guarantees(ax: Any, data: Arrays, title: str, methods: Sequence[str] = METHODS, compact: bool = False) -> None:
-    """Draw bounds of scans made for each length (with marks), and thin lines on the way through the longest of them."""
+    """Draw the bound of each method's scan against its length, and as a thin line the bound along the longest scan."""
     for method in methods:
         best = f"{method}: {data[method].min():.2g}"
         if method in ("uniform", "systematic"):
@@ -120,7 +118,7 @@ def draw_guarantees(ax: Any, data: Arrays, title: str, methods: Sequence[str] = 
 
 
 def draw_bias(ax: Any, budgets: Any, data: dict[str, Any], scan: str) -> None:
-    """Draw a line for many chains, and points with bars of one standard error for each repetition with few."""
+    """Draw the measured bias: a line for many chains, and for each run of `FEW` chains points with standard errors."""
     many = data["many"]
     ax.errorbar(budgets, many["bias"], many["error"], label=f"{scan}: {data['chains']:,} chains", **look(scan, True))
     for k, few in enumerate(data["few"]):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 import dobrushin as db
-from dobrushin.experiments.catalog import Arrays, Finding, Part, Store
+from dobrushin.experiments.catalog import Arrays, Finding, Part, Store, span
 from dobrushin.experiments.drawing import draw_guarantees, panels
 from dobrushin.experiments.scans import guarantees, paper_ising
 
@@ -42,7 +42,7 @@ def _replicate(seed: int, method: Literal["paper", "exact"]) -> Arrays:
 
 
 def findings(data: list[dict[str, Arrays]]) -> list[Finding]:
-    """Compare what the paper says of Figure 1 with these replicates."""
+    """Compare the paper's statements on Figure 1 with these replicates."""
     paper = [replicate["paper"] for replicate in data]
     last = BUDGETS[-1]
     early = [_first_not_worse(replicate["paper"]) for replicate in data]
@@ -58,7 +58,7 @@ def findings(data: list[dict[str, Arrays]]) -> list[Finding]:
         Finding(
             "systematic against uniform",
             "systematic is significantly better for all T (Sec. 5.1)",
-            f"better from step {max(early)} on; {_span([r['uniform'][-1] / r['systematic'][-1] for r in paper])} "
+            f"better from step {max(early)} on; {span([r['uniform'][-1] / r['systematic'][-1] for r in paper], '×')} "
             f"at T = {last}",
             max(early) <= 100,
         ),
@@ -71,7 +71,7 @@ def findings(data: list[dict[str, Arrays]]) -> list[Finding]:
         Finding(
             "iterated DoGS",
             "additional improvement (Sec. 5.1)",
-            f"{_span(by_iterating[:, -1])} below DoGS at T = {last}",
+            f"{span(by_iterating[:, -1], '×')} below DoGS at T = {last}",
             bool((by_iterating >= 1 - 1e-9).all()),
         ),
         Finding(
@@ -85,13 +85,13 @@ def findings(data: list[dict[str, Arrays]]) -> list[Finding]:
         Finding(
             "greedy + 1 round of DoGS",
             "-",
-            f"iterated DoGS / greedy + 1 round {_span(by_greedy[:, -1])} at T = {last}",
+            f"iterated DoGS / greedy + 1 round {span(by_greedy[:, -1], '×')} at T = {last}",
             bool(np.median(by_greedy[:, -1]) > 1),
         ),
         Finding(
             "exact influence",
             "mentioned, not used (Sec. 4.1)",
-            f"DoGS bound {_span(sharper)} smaller at T = {last}: fields and unequal couplings leave little to gain",
+            f"DoGS bound {span(sharper, '×')} smaller at T = {last}: fields and unequal couplings leave little to gain",
             bool((sharper >= 1).all()),
         ),
     ]
@@ -116,8 +116,3 @@ def _first_not_worse(data: Arrays) -> int:
     """Return the first step from which the systematic scan is better."""
     worse = np.flatnonzero(data["systematic, along"] > data["uniform, along"])
     return int(data["along"][worse[-1] + 1]) if len(worse) else 0
-
-
-def _span(values: Any) -> str:
-    array = np.asarray(values)
-    return f"{np.median(array):.3g}× ({array.min():.3g}× to {array.max():.3g}×)"

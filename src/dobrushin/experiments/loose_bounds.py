@@ -52,7 +52,7 @@ def compute(store: Store) -> dict[float, dict[str, Any]]:
 
 
 def findings(data: dict[float, dict[str, Any]]) -> list[Finding]:
-    """Compare what Section 5.6 of the paper says with what was measured."""
+    """Compare the statements of Section 5.6 of the paper with the measurements."""
     last = {factor: {method: case["bounds"][method][-1] for method in METHODS} for factor, case in data.items()}
     at = MEASURED.index(100)
     dogs = [case["DoGS"]["many"]["bias"][at] for case in data.values()]
@@ -99,14 +99,13 @@ def draw(data: dict[float, dict[str, Any]]) -> dict[str, Any]:
         draw_guarantees(top, case["bounds"], f"influence × {factor}", METHODS)
         for method in METHODS:
             draw_bias(bottom, MEASURED, case[method], method)
-        finish(bottom, "measured bias of X₁", "Gibbs steps T", "mean of X₁ from +1", log="x", legend=False)
+        finish(bottom, "measured bias of X₁", "Gibbs steps T", "mean of X₁ from +1", log="x", legend=int(k == 0))
         bottom.set_ylim(-0.2, 1.0)
         top.set_xticks(range(0, BUDGETS[-1] + 1, BUDGETS[-1] // 4))
         legend_below(top, columns=1)
         for ax in (top, bottom):
             if k:
                 ax.set_ylabel("")
-    legend_below(axes[1][0], columns=1)
     return {"loose-bounds": figure}
 
 

@@ -9,14 +9,7 @@ from numpy.typing import NDArray
 
 import dobrushin as db
 from dobrushin.experiments.catalog import Finding, Store
-from dobrushin.experiments.drawing import (
-    draw_bias,
-    draw_guarantees,
-    finish,
-    legend_below,
-    look,
-    panels,
-)
+from dobrushin.experiments.drawing import draw_bias, draw_guarantees, finish, look, panels
 from dobrushin.experiments.scans import all_biases, guarantees
 
 SIDE, STEPS = 40, 16_000
@@ -80,7 +73,7 @@ def mean_distances(name: str, scan: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def findings(data: dict[str, dict[str, Any]]) -> list[Finding]:
-    """Compare what Section 5.4 of the paper and its appendix say with what was measured."""
+    """Compare the statements of Section 5.4 of the paper, and of its appendix, with the measurements."""
     rows = []
     for name, title in MODELS.items():
         paper, exact = data[name]["paper"], data[name]["exact"]
@@ -189,8 +182,7 @@ def _draw_distances(data: dict[str, dict[str, Any]]) -> Any:
             counts = np.bincount(away[data[name][method][f"{scan}, scan"]], minlength=len(there))
             ax.step(np.arange(len(there)), counts / there, where="mid", label=f"{scan}, {BOUNDS[method]}", **look(scan))
         ax.axhline(STEPS / SIDE**2, label="systematic", **look("systematic"))
-        finish(ax, title, "Manhattan distance from the target", "updates of one variable", legend=False)
-        legend_below(ax, columns=1)
+        finish(ax, title, "Manhattan distance from the target", "updates of one variable", legend=1)
         ax.set_ylim(0.05, None)
     ax = axes[0][2]
     away = distances("torus")[data["torus"]["paper"]["DoGS, scan"]]
@@ -198,7 +190,7 @@ def _draw_distances(data: dict[str, dict[str, Any]]) -> Any:
     counts = np.histogram2d(np.arange(STEPS), away, [times, np.arange(away.max() + 2)])[0]
     mesh = ax.pcolormesh(times, np.arange(away.max() + 2), counts.T, cmap="magma_r", vmin=0, rasterized=True)
     figure.colorbar(mesh, ax=ax).set_label(f"updates in {STEPS // _BINS} steps", fontsize=8)
-    finish(ax, "torus, DoGS: distance and time", "step", "distance from the target", log="", legend=False)
+    finish(ax, "torus, DoGS: distance and time", "step", "distance from the target", log="", legend=0)
     ax.set_xticks(range(0, STEPS + 1, STEPS // 4))
     return figure
 
@@ -223,9 +215,7 @@ def _draw_biases(data: dict[str, dict[str, Any]]) -> Any:
             left.plot(BUDGETS, bound, label=f"{scan}, {BOUNDS[method]}: {bound[-1]:.2g}", **look(scan, marker=True))
             draw_bias(right, BUDGETS, data[name][scan], scan)
         what = "bound on the bias of X₁", "twice the bound on the variation"
-        finish(left, f"{title}: {what[0]}", "Gibbs steps T", what[1], log="xy", legend=False)
-        finish(right, f"{title}: measured bias of X₁", "Gibbs steps T", "mean of X₁ from +1", log="x", legend=False)
-        legend_below(left, columns=1)
-        legend_below(right, columns=1)
+        finish(left, f"{title}: {what[0]}", "Gibbs steps T", what[1], log="xy", legend=1)
+        finish(right, f"{title}: measured bias of X₁", "Gibbs steps T", "mean of X₁ from +1", log="x", legend=1)
         right.set_ylim(-0.2, 1.2)
     return figure

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 import dobrushin as db
-from dobrushin.experiments.catalog import Arrays, Finding, Store
+from dobrushin.experiments.catalog import Arrays, Finding, Store, span
 from dobrushin.experiments.drawing import finish, look, panels
 from dobrushin.experiments.scans import doubling_scan
 
@@ -22,7 +22,7 @@ OBSERVATIONS = 5
 # Our reading of Domke's Section 6: gradient steps, chains, and (below) a step of 1 / (4 x number of edges), no ridge.
 GRADIENTS, CHAINS = 46, 1533
 BOX, TOLERANCE = 0.2, 0.01
-# What a total variation of 0.01 of all variables allows a mean of products of spins, which lie between -1 and 1.
+# Bias of the mean of a product of spins, which lies between -1 and 1, at a total variation of `TOLERANCE`.
 BIAS = 2 * TOLERANCE
 # Two runs of the same method end with errors that differ by a few per cent, from the noise of 1533 chains.
 _NOISE = 1.1
@@ -155,7 +155,7 @@ def work_needed(run: Arrays, method: str, what: str) -> float:
 
 
 def findings(data: dict[int, list[Arrays]]) -> list[Finding]:
-    """Compare what Section 5.3 of the paper says with what was measured."""
+    """Compare the statements of Section 5.3 of the paper with the measurements."""
     rows = []
     for side, runs in data.items():
         fewer, faster = (
@@ -168,13 +168,13 @@ def findings(data: dict[int, list[Arrays]]) -> list[Finding]:
             Finding(
                 f"{side}×{side}: Gibbs steps to the error of the uniform scan, within 10 %",
                 "much more quickly with DoGS, consistently (Sec. 5.3)",
-                f"DoGS {_span(fewer['DoGS'])} fewer, fit {_span(fewer['fit'])}",
+                f"DoGS {span(fewer['DoGS'], '×')} fewer, fit {span(fewer['fit'], '×')}",
                 bool(fewer["DoGS"].min() > 2 and fewer["fit"].min() >= 4),
             ),
             Finding(
                 f"{side}×{side}: seconds to that error",
                 "much more quickly with DoGS, consistently (Sec. 5.3)",
-                f"DoGS {_span(faster['DoGS'])} faster, fit {_span(faster['fit'])}",
+                f"DoGS {span(faster['DoGS'], '×')} faster, fit {span(faster['fit'], '×')}",
                 bool(faster["DoGS"].min() > 1),
                 "A scan is chosen for each gradient, which takes as long as 1533 chains of models as small as these.",
             ),
@@ -196,10 +196,6 @@ def findings(data: dict[int, list[Arrays]]) -> list[Finding]:
     return rows
 
 
-def _span(values: NDArray[np.float64]) -> str:
-    return f"{np.median(values):.2g}× ({values.min():.2g} to {values.max():.2g})"
-
-
 def _range(values: NDArray[Any]) -> str:
     return f"{values.min()} to {values.max()}"
 
@@ -219,7 +215,7 @@ def draw(data: dict[int, list[Arrays]]) -> dict[str, Any]:
                     when = np.concatenate([[0.0], run[f"{method}, {what}"]])
                     ax.plot(when, run[f"{method}, error"], label=method if k == 0 else None, **style)
         finish(left, f"{side} × {side} Ising, {len(runs)} runs", "Gibbs steps of each chain", "distance to the optimum")
-        finish(right, "the same against time", "seconds", "", legend=False)
+        finish(right, "the same against time", "seconds", "", legend=0)
         for ax in (left, right):
             ax.set_xlim(left=0)
     return {"mle": figure}

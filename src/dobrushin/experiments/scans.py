@@ -142,13 +142,13 @@ def doubling_scan(
 def guarantees(
     influence: db.Influence, budgets: Sequence[int], targets: Any = None, methods: Sequence[str] = METHODS
 ) -> Arrays:
-    """Bound, for each method, the scans that it makes for each of these lengths, and the way through the longest.
+    """Bound the scan that each method makes for each length, and the first steps of its longest scan.
 
     Returns
     -------
     dict of arrays
-        "budgets" and, under the name of each method, its bounds; "along" and "name, along", the bound on the way
-        through the longest scan; "name, scan", the longest scan where it was chosen.
+        "budgets" and, under the name of each method, its bounds; "along" and "name, along": numbers of steps, and the
+        bounds after as many steps of the longest scan; "name, scan": the longest scan, where it was optimised.
     """
     arrays: dict[str, Any] = {"budgets": np.asarray(budgets)}
     unit = math.gcd(*budgets)
@@ -165,27 +165,6 @@ def guarantees(
     return arrays
 
 
-def measured_bias(model: db.Model, scan: db.Scan, chains: int, seed: Any) -> tuple[float, float]:
-    """Estimate the mean of X_1 after a scan, over chains that all begin at +1, and its standard error.
-
-    In models without fields the true mean is 0, and no other start has a larger bias when all couplings are positive.
-
-    Examples
-    --------
-    >>> import dobrushin as db
-    >>> from dobrushin.experiments.scans import measured_bias
-    >>> model = db.Ising.grid(4, 4, couplings=0.1)
-    >>> bias, error = measured_bias(model, db.Scan.systematic(16, 160), chains=10_000, seed=1)
-    >>> abs(bias) < 4 * error
-    True
-    """
-    start = np.ones(model.n_variables, dtype=np.int8)
-    keep = db.Record([model.labels[0]], states=False, counts=True)
-    run = db.sample(model, scan, chains=chains, seed=seed, initial=start, record=keep)
-    up = float(run.marginals()[0, 1])
-    return 2 * up - 1, 2 * float(np.sqrt(up * (1 - up) / chains))
-
-
 def biases(
     model: db.Model,
     influence: db.Influence,
@@ -194,11 +173,29 @@ def biases(
     chains: int,
     seed: np.random.SeedSequence,
 ) -> Arrays:
-    """Measure the biases of the scans that a method makes for each length, with their standard errors."""
-    scans = [make_scan(method, influence, steps, [0]) for steps in budgets]
-    seeds = seed.spawn(len(scans))
-    pairs = [measured_bias(model, scan, chains, own) for scan, own in zip(scans, seeds, strict=True)]
-    return {"bias": np.array([pair[0] for pair in pairs]), "error": np.array([pair[1] for pair in pairs])}
+    """Estimate the mean of X_1 after the scans that a method makes for each length, with standard errors.
+
+    All chains begin at +1. In models without fields the true mean is 0, so that the mean is the bias, and no other
+    start has a larger one when all couplings are positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dobrushin as db
+    >>> from dobrushin.experiments.scans import biases
+    >>> model = db.Ising.grid(4, 4, couplings=0.1)
+    >>> found = biases(model, db.influence(model), "systematic", [160], 10_000, np.random.SeedSequence(1))
+    >>> abs(found["bias"][0]) < 4 * found["error"][0]
+    np.True_
+    """
+    start = np.ones(model.n_variables, dtype=np.int8)
+    keep = db.Record([model.labels[0]], states=False, counts=True)
+    up = []
+    for steps, own in zip(budgets, seed.spawn(len(budgets)), strict=True):
+        scan = make_scan(method, influence, steps, [0])
+        up.append(db.sample(model, scan, chains=chains, seed=own, initial=start, record=keep).marginals()[0, 1])
+    share = np.array(up)
+    return {"bias": 2 * share - 1, "error": 2 * np.sqrt(share * (1 - share) / chains)}
 
 
 def all_biases(
@@ -209,12 +206,12 @@ def all_biases(
     repetitions: int,
     key: tuple[int, ...],
 ) -> dict[str, Any]:
-    """Measure the biases of `what` once with many chains, and several times with as few as the paper has.
+    """Measure biases once with many chains, and several times with `FEW`, as in the paper.
 
     Returns
     -------
     dict
-        "many" and "few": arrays of `biases`, for "few" a list of them; "chains": how many "many" are.
+        "many": arrays of `biases`; "few": a list of such arrays; "chains": the number of chains of "many".
     """
     seed_of, budgets = store.seed_of, what[-1]
     many = store.part(name, biases, *what, chains, seed_of(*key), chains=chains, budgets=budgets)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import dobrushin as db
 from dobrushin import vision
-from dobrushin.experiments.catalog import Finding, MissingData, Part, Store
+from dobrushin.experiments.catalog import Finding, MissingData, Part, Store, span
 from dobrushin.experiments.scans import certify, doubling_scan
 from dobrushin.experiments.segmentation_figures import METHODS, errors, spread
 from dobrushin.experiments.segmentation_figures import draw as draw
@@ -265,7 +265,7 @@ def make_example(pictures: Pictures, seed: np.random.SeedSequence) -> dict[str, 
 
 
 def findings(data: dict[str, Any]) -> list[Finding]:
-    """Compare what Section 5.5 of the paper says with what was measured."""
+    """Compare the statements of Section 5.5 of the paper with the measurements."""
     return [
         *_selection(data["selection"]),
         *_errors(data["runs"]),
@@ -368,10 +368,6 @@ def _times(data: dict[str, Any]) -> Finding:
     )
 
 
-def _range(values: NDArray[np.float64]) -> str:
-    return f"{np.median(values):.2g} ({values.min():.2g} to {values.max():.2g})"
-
-
 def _certificates(data: dict[str, Any]) -> list[Finding]:
     exact, best, coalesced, paper = (data[name] for name in ("exact", "best", "coalesced", "paper"))
     enough = [int(np.argmax(curve < 0.05)) if (curve < 0.05).any() else _SWEEPS + 1 for curve in coalesced]
@@ -380,7 +376,7 @@ def _certificates(data: dict[str, Any]) -> list[Finding]:
         Finding(
             "the same scans, by the exact influence of each image's posterior",
             "-",
-            f"one sweep: {_range(exact[:, 1])} of 96; ten: {_range(exact[:, 10])}, where Theorem 4 has "
+            f"one sweep: {span(exact[:, 1])} of 96; ten: {span(exact[:, 10])}, where Theorem 4 has "
             f"{paper[:, 10].max():.0f} and the default influence {np.median(best[:, 10]):.2g}; DoGS's 110 steps "
             f"{np.median(data['short']):.0f}",
             bool((exact <= best + 1e-9).all() and (best[:, 1] < paper[:, 1]).all() and (exact[:, 10] < 48).all()),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin.experiments.drawing import GREY, finish, legend_below, look, panels
+from dobrushin.experiments.drawing import GREY, finish, look, panels
 
 METHODS = ("PLSA", "systematic", "DoGS", "shortest scan", "certified scan")
 TITLES = {
@@ -60,7 +60,7 @@ def _draw_errors(runs: list[list[dict[str, Any]]]) -> Any:
         for k, value in enumerate(mean):
             ax.text(k, 0.004, f"{value:.3f}", ha="center", va="bottom", fontsize=7, color="white")
         ax.set_xticks(places, names)
-        finish(ax, f"run {number + 1}: {len(run)} splits", "", "error in the rectangle", log="", legend=False)
+        finish(ax, f"run {number + 1}: {len(run)} splits", "", "error in the rectangle", log="", legend=0)
         ax.tick_params(axis="x", labelsize=7)
     ax = axes[0][-1]
     table = np.concatenate([errors(run) for run in runs])
@@ -71,7 +71,7 @@ def _draw_errors(runs: list[list[dict[str, Any]]]) -> Any:
     ax.set_xticks(places, names)
     ax.set_xlim(-0.5, len(METHODS) - 0.5)
     title = f"all {len(table)} splits, two standard errors"
-    finish(ax, title, "", "error, less that of systematic", log="", legend=False)
+    finish(ax, title, "", "error, less that of systematic", log="", legend=0)
     ax.tick_params(axis="x", labelsize=7)
     return figure
 
@@ -88,10 +88,7 @@ def _draw_certificates(data: dict[str, Any]) -> Any:
     ax.plot(sweeps, np.median(exact, axis=0), label="exact influence, each image: median", **look("greedy + 1 round"))
     for curve in exact:
         ax.plot(sweeps, curve, color=look("greedy + 1 round")["color"], alpha=0.3, linewidth=0.7)
-    finish(
-        ax, "Dobrushin variation of the 96 labels", "systematic sweeps", "bound for a label, on average", legend=False
-    )
-    legend_below(ax, columns=1)
+    finish(ax, "Dobrushin variation of the 96 labels", "systematic sweeps", "bound for a label, on average", legend=1)
     ax.set_ylim(1e-6, 1.6)
     ax = axes[0][1]
     for k, curve in enumerate(data["coalesced"]):
@@ -108,7 +105,7 @@ def _draw_certificates(data: dict[str, Any]) -> Any:
     seconds = float(np.median(data["estimate, seconds"]))
     title = f"labels certified of {size}, {seconds:.1g} s each"
     ax.set_xticks(range(1, len(labels) + 1, max(1, len(labels) // 6)))
-    finish(ax, title, "test image", "patches", log="", legend=False)
+    finish(ax, title, "test image", "patches", log="", legend=0)
     return figure
 
 

@@ -219,13 +219,9 @@ class _Bif(Tokens):
 
     def _property(self) -> None:
         """Skip a property: anything up to a semicolon."""
-        start = self.k - 1
-        if self.tokens[start] != "property":
-            self.fail("a property or }", start)
-        try:
-            self.k = self.tokens.index(";", self.k) + 1
-        except ValueError:
-            self.fail("a semicolon after the property", start, "none")
+        if self.tokens[self.k - 1] != "property":
+            self.fail("a property or }", self.k - 1)
+        self.upto(";", "a property")
 
     def _names(self, mark: str, expected: str, bar: bool = False) -> list[str]:
         """Read names up to a mark, with or without commas between them; there may be a bar after the first one."""

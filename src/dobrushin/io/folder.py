@@ -219,7 +219,7 @@ def _read_chunk(n: int, chunk: Any, number: int) -> Edges:
 
 
 class _Aside:
-    """Edges on disk by ranges of variables: written as they come, read again one range at a time."""
+    """Edges on disk by ranges of variables: written in any order, read again one range at a time."""
 
     def __init__(self, file: BinaryIO, n: int) -> None:
         self.file, self.n, self.edges = file, n, 0
@@ -241,7 +241,7 @@ class _Aside:
         self.edges += len(i)
 
     def in_order(self) -> Iterator[_Rows]:
-        """For each range: how many neighbours its variables have, the neighbours in order, and the couplings."""
+        """Yield for each range: numbers of neighbours of its variables, the neighbours in order, and couplings."""
         for part, low in enumerate(range(0, self.n, self.width)):
             rows = min(self.n - low, self.width)
             row, column, values = (self._read(part, k) for k in range(3))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-# What reads a file, and what makes one of a model; None for formats that are only read.
+# The function that reads a file, and the one that writes a model; None for formats that are only read.
 Functions = tuple[Callable[[Any], Any], Callable[..., bytes] | None]
 
 

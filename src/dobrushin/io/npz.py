@@ -86,7 +86,7 @@ _MAGIC = b"\x93NUMPY\x01\x00"
 
 
 def pack(arrays: dict[str, NDArray[Any]]) -> bytes:
-    """Arrays of one axis of float64, int64 or uint8 as a file, without the time of day."""
+    """Pack arrays of one axis of float64, int64 or uint8 into a zip file, without the time of day."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, array in arrays.items():

@@ -212,7 +212,7 @@ class Numbers:
         return marked
 
     def blocks(self, count: int, what: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Go over blocks of numbers, each after its size: which of the numbers are sizes, and which are in blocks."""
+        """Pass blocks of numbers, each after its size; return the places of the sizes, and those of the numbers."""
         values, end = self.values, len(self)
         first = k = self.position
         sizes = []
@@ -275,7 +275,7 @@ def is_number(word: bytes) -> bool:
 
 
 def read_weights(words: Sequence[str], refuse: Callable[[int], NoReturn]) -> NDArray[np.float64]:
-    """Read numbers of 0 or more; `refuse` is told which word is none."""
+    """Read numbers of 0 or more; call `refuse` with the position of the first other word."""
     text = " ".join(words).encode()
     is_plain = not text.translate(None, _CHARACTERS) and max(map(len, words), default=0) <= _LONG
     if is_plain and not any(pattern.search(text) for pattern in _TINY):

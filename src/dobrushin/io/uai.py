@@ -171,9 +171,9 @@ def _read_tables(numbers: Numbers, start: NDArray[np.int64], sizes: NDArray[np.i
 
 
 def _read_network(numbers: Numbers, sizes: NDArray[np.int64], scopes: _Blocks, tables: _Blocks) -> NDArray[np.float64]:
-    """BAYES promises one table of probabilities for each variable, given the others of the scope; it comes last.
+    """Check the tables of a Bayesian network, and return them with rounded rows divided by their sums.
 
-    Returns the tables with rows that sum to 1 where the file's miss it slightly.
+    BAYES promises a table for each variable, which is the last of its scope: its probabilities, given the others.
     """
     n, source = len(sizes), numbers.source
     if len(scopes.start) - 1 != n or (np.diff(scopes.start) == 0).any():
@@ -210,7 +210,7 @@ _SLACK = 1e-6
 
 @public()
 def read_evidence(path: Path, *, memory_limit: float | str = LIMIT) -> dict[int, int]:
-    """Observed values, from a UAI evidence file or a graph of DeepDive.
+    """Read observed values from a UAI evidence file or a graph of DeepDive.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ def read_evidence(path: Path, *, memory_limit: float | str = LIMIT) -> dict[int,
 
 @public()
 def read_marginals(path: Path, *, memory_limit: float | str = LIMIT) -> list[NDArray[np.float64]]:
-    """Probabilities of the states of each variable, from a UAI result file.
+    """Read the probabilities of the states of each variable from a UAI result file.
 
     Parameters
     ----------
@@ -361,7 +361,7 @@ def write_marginals(
 
 
 def _complete(marginals: Any, evidence: dict[int, int], sizes: ArrayLike | None) -> list[NDArray[np.float64]]:
-    """One row for each variable of the file."""
+    """Return the probabilities of every variable of the file, also of observed ones and those with one state."""
     items = marginals.items() if isinstance(marginals, Mapping) else enumerate(marginals)
     given = {i: check.real_array(row, "marginals") for i, row in items}
     if sizes is None and evidence:

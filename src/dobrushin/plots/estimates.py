@@ -34,7 +34,7 @@ def marginals(estimate: Estimate, *, ax: Any = None) -> Any:
 
     Of a variable with two states one is drawn: the one that says yes, or the last number; the picture says which. More
     than 40 rows, or than there is room for, are drawn sorted by probability, and of more than 400 evenly spaced ones;
-    the axis says so. What is not certified is drawn hollow and said in the title.
+    the axis says so. Points of uncertified estimates are hollow, and the title says "NOT CERTIFIED".
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def marginals(estimate: Estimate, *, ax: Any = None) -> Any:
 def _draw_rows(
     ax: Any, estimate: Estimate, rows: NDArray[np.int64], look: Look, states: bool = False, values: bool = False
 ) -> None:
-    """A line for each row, the first one on top, with its name, its state and its interval in figures if wanted."""
+    """Draw an interval for each row, the first on top, with the name; if asked for, also its state and its limits."""
     place = np.arange(len(rows))
     mean, lower, upper = (part[rows] for part in (estimate.value, estimate.lower, estimate.upper))
     ax.hlines(place, lower, upper, colors=look.colors[0], linewidth=1.6, label="interval")
@@ -99,7 +99,7 @@ def _draw_rows(
 
 
 def _draw_sorted(ax: Any, estimate: Estimate, rows: NDArray[np.int64], look: Look) -> None:
-    """Rows side by side, by increasing probability; evenly spaced ones if there are too many."""
+    """Draw rows side by side by increasing probability; of more than `_MAX_ROWS`, evenly spaced ones."""
     ordered = rows[np.argsort(estimate.value[rows], kind="stable")]
     place = np.arange(len(rows))
     if len(rows) > _MAX_ROWS:
@@ -118,7 +118,7 @@ def _probability(state: str | None) -> str:
 
 
 def _marker(estimate: Estimate, look: Look) -> dict[str, Any]:
-    """Filled points for what is certified, hollow ones for what is not."""
+    """Return the style of points: filled if the estimate is certified, hollow if not."""
     fill = look.colors[0] if estimate.is_certified else look.paper
     return {"color": look.colors[0], "markerfacecolor": fill}
 
@@ -264,7 +264,7 @@ def select(estimate: Estimate) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def groups(estimate: Estimate) -> list[tuple[int, int]]:
-    """First and one more than last row of each target."""
+    """Return the first row of each target, and the row after its last."""
     targets, states = estimate.targets, estimate.states
     starts = [0]
     for k in range(1, len(targets)):
@@ -284,13 +284,13 @@ def common_state(estimate: Estimate, rows: NDArray[np.int64]) -> Any:
 
 
 def _state_name(estimate: Estimate, k: int) -> str:
-    """Return the state of a row: by its name, or as a number that is said to be one."""
+    """Return the name of the state of a row, or "state 1" where it is a number."""
     state = estimate.states[k]
     return f"state {state}" if isinstance(state, int) else plain(state, 16)
 
 
 def row_name(estimate: Estimate, k: int, with_state: bool) -> str:
-    """How a row is called."""
+    """Return the name of a row, with its state if `with_state`."""
     target, state = estimate.targets[k], estimate.states[k]
     name = plain(shown(target), 24)
     if state is None or not with_state:

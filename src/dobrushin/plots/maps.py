@@ -131,7 +131,7 @@ def _read_shape(shape: Any, n: int | None) -> tuple[int, int] | None:
 
 
 def _panels(ax: Any, segments: int, aspect: float, is_grid: bool) -> list[Any]:
-    """Panels for pictures of this height by width: below each other if they are wide, else a few in a row."""
+    """Return panels for pictures with this ratio of height to width: wide pictures in one column, others in rows."""
     if aspect < 0.4:
         columns = 1
     elif segments <= 4:
@@ -163,7 +163,7 @@ def _draw_graph(
 
 
 def _norm(counts: list[NDArray[Any]]) -> Any:
-    """From counts to colours, the same in all panels."""
+    """Return the scale from counts to colours, the same for all panels."""
     colors = require("matplotlib.colors", "plots")
     most = max(float(part.max()) for part in counts)
     least = min(float(part[part > 0].min()) for part in counts)
@@ -207,7 +207,7 @@ def _draw_grid(
 
 
 def _window(touched: NDArray[np.bool_]) -> tuple[int, int, int, int]:
-    """First and last row and column to show: all, or what surrounds a small part."""
+    """Return the first and last row and column to show: all, or those around a small part that was updated."""
     rows, columns = touched.shape
     window = []
     for axis, side in ((1, rows), (0, columns)):
@@ -220,7 +220,7 @@ def _window(touched: NDArray[np.bool_]) -> tuple[int, int, int, int]:
 
 
 def _means(values: NDArray[Any], k: int) -> NDArray[np.float64]:
-    """Means of blocks of k x k; those at the end may be smaller."""
+    """Return the means of blocks of k x k entries; blocks at the end may be smaller."""
     if k == 1:
         return values.astype(np.float64)
     rows, columns = (np.arange(0, side, k) for side in values.shape)
@@ -230,7 +230,7 @@ def _means(values: NDArray[Any], k: int) -> NDArray[np.float64]:
 
 
 def _outline(ax: Any, is_target: NDArray[np.bool_], look: Look, tiny: bool) -> None:
-    """Lines around the targets: where a target has a neighbour that is none. Circles too, if cells are tiny."""
+    """Draw lines around the targets; with `tiny` cells, also circles around a few targets."""
     padded = np.pad(is_target, 1)
     row, column = np.nonzero(padded[1:, 1:-1] != padded[:-1, 1:-1])
     lines = [np.stack([column - 0.5, row - 0.5, column + 0.5, row - 0.5], axis=1)]

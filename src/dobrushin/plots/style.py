@@ -34,7 +34,7 @@ class Look(NamedTuple):
 
 
 def look(ax: Any) -> Look:
-    """Colours that can be read on the background of an Axes and of its figure."""
+    """Return colours that can be read on the background of an Axes and of its figure."""
     now = ax.xaxis.label.get_color()
     outside = _over(None, ax.figure.figure.patch, ax.figure.patch)
     inside = _over(outside, ax.patch)
@@ -72,7 +72,7 @@ def dress(ax: Any, look: Look, grid: str = "", alarm: bool = False) -> None:
 
 
 def panels(ax: Any, count: int, size: tuple[float, float], columns: int = 0, **layout: Any) -> list[Any]:
-    """Return the Axes to draw on: those given, or those of a new figure, in rows of so many columns."""
+    """Return the Axes to draw on: those given, or those of a new figure with this number of columns."""
     axes = require("matplotlib.axes", "plots")
     if ax is None:
         figure = _new_figure(size)
@@ -91,7 +91,7 @@ def panels(ax: Any, count: int, size: tuple[float, float], columns: int = 0, **l
 
 
 def _new_figure(size: tuple[float, float]) -> Any:
-    """A figure that pyplot shows, where somebody uses pyplot or is in a notebook; else one that nobody has to close."""
+    """Make a figure of pyplot where pyplot is in use or in a notebook; else one that need not be closed."""
     if "matplotlib.pyplot" in sys.modules or is_notebook():
         return require("matplotlib.pyplot", "plots").figure(figsize=size, layout="constrained")
     return require("matplotlib.figure", "plots").Figure(figsize=size, layout="constrained")
@@ -103,7 +103,7 @@ def as_result(axes: list[Any]) -> Any:
 
 
 def plain(name: Any, longest: int = 40) -> str:
-    """A name as text that matplotlib shows as it is: no formulas, no line breaks, not too long."""
+    """Return a name as text that matplotlib shows unchanged: no formulas, no line breaks, cut at `longest`."""
     text = visible(str(name))
     if len(text) > longest:
         text = text[: longest - 1] + "…"
@@ -111,30 +111,30 @@ def plain(name: Any, longest: int = 40) -> str:
 
 
 def entry(name: str) -> str:
-    """A plain name as an entry of a legend, which would leave out names that begin with an underscore."""
+    """Return a plain name as an entry of a legend; legends leave out names that begin with an underscore."""
     return f" {name}" if name.startswith("_") else name
 
 
 def name_ticks(axis: Any, positions: Any, names: list[str]) -> None:
-    """Plain names as the ticks of an axis."""
+    """Write plain names at the ticks of an axis."""
     axis.set_ticks(positions, names)
     for text in axis.get_ticklabels():
         text.set_usetex(False)
 
 
 def inches(ax: Any) -> Any:
-    """Width and height of an Axes, before a layout engine moves it."""
+    """Return the width and height of an Axes in inches, before a layout engine moves it."""
     return ax.get_position().size * ax.figure.bbox.size / ax.figure.figure.dpi
 
 
 def legend_font(ax: Any) -> str:
-    """Smaller letters for smaller Axes."""
+    """Return the font size of a legend: smaller for narrower Axes."""
     width = float(inches(ax)[0])
     return "medium" if width > 4 else "small" if width > 2.8 else "x-small"
 
 
 def color_bar(image: Any, axes: list[Any], label: str, look: Look) -> Any:
-    """One colour bar for several panels."""
+    """Draw one colour bar for several panels, and return it."""
     figure = axes[-1].figure
     bar = figure.colorbar(image, ax=[ax for ax in axes if ax.figure is figure])
     bar.set_label(label)
@@ -144,7 +144,7 @@ def color_bar(image: Any, axes: list[Any], label: str, look: Look) -> Any:
 
 
 def blocks(values: NDArray[np.float64], most: int) -> tuple[NDArray[np.float64], int]:
-    """Largest values of equal blocks, at most so many; and the size of a block."""
+    """Return the largest values of at most `most` equal blocks, and the size of a block."""
     size = -(-len(values) // most)
     if size == 1:
         return values, 1

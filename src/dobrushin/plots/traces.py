@@ -114,12 +114,12 @@ def _called(samples: Samples, column: int, values: range) -> Sequence[Any]:
 
 
 def _states_shown(values: range) -> list[int]:
-    """At most ten states, evenly spaced."""
+    """Return at most ten of the states, evenly spaced."""
     return list(values)[:: -(-len(values) // 10)]
 
 
 def _draw_means(ax: Any, states: NDArray[Any], values: range, called: Sequence[Any], look: Look) -> None:
-    """Running shares of states."""
+    """Draw the share of each state among the draws so far."""
     chains, draws = states.shape
     points = np.unique(np.linspace(1, draws, min(draws, _MAX_POINTS)).round().astype(np.int64))
     drawn = [values[telling_state(called)] if len(values) == 2 else values[-1]]
@@ -149,7 +149,7 @@ def _draw_means(ax: Any, states: NDArray[Any], values: range, called: Sequence[A
 
 
 def _draw_states(ax: Any, states: NDArray[Any], values: range, look: Look) -> Any:
-    """A picture with chains as lines and draws as columns."""
+    """Draw the states as a picture: a line for each chain, a column for each draw."""
     chains, draws = states.shape
     columns = np.unique(np.linspace(0, draws - 1, min(draws, _MAX_POINTS)).round().astype(np.int64))
     picture = states[:_MAX_STRIPS, columns]

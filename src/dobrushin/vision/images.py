@@ -124,7 +124,7 @@ def read_folder(path: str | os.PathLike[str], labels: str | None = "labels9", mo
     labels : str or None
         Name of the folder of label maps; None to do without.
     most : int, optional
-        Read only so many, evenly spread over the index.
+        Largest number of images to read, evenly spread over the index.
 
     Returns
     -------
@@ -191,7 +191,7 @@ def _read_index(path: Path) -> tuple[list[str], list[tuple[str, int, int, list[s
 
 
 def decode(path: Path, flag: int) -> NDArray[Any]:
-    """An image file by OpenCV, or a sentence that says what is wrong with it."""
+    """Decode an image file by OpenCV; raise `FormatError` if it is broken."""
     cv2 = require("cv2", "vision")
     try:
         data = np.fromfile(path, dtype=np.uint8)
@@ -218,7 +218,7 @@ def _read_pixels(path: Path, shape: tuple[int, int]) -> NDArray[np.uint8]:
 
 
 def _read_labels(path: Path, shape: tuple[int, int], classes: int) -> NDArray[np.int16]:
-    """Palette numbers as they are in the file: a decoder of colours would give the palette's colours instead."""
+    """Read the palette numbers of a label map; a decoder of colours would give the colours of the palette instead."""
     image = require("PIL.Image", "vision")
     try:
         with image.open(path) as stored:
@@ -238,7 +238,7 @@ def _read_labels(path: Path, shape: tuple[int, int], classes: int) -> NDArray[np
 
 @public(name="vision.hamming_error")
 def hamming_error(found: ArrayLike, truth: ArrayLike | None, where: ArrayLike | None = None) -> float:
-    """Share of the labelled pixels that have another label; void pixels do not count.
+    """Return the share of labelled pixels that have another label; void pixels do not count.
 
     Parameters
     ----------

@@ -240,7 +240,7 @@ class Vocabulary:
     texture, color : int
         Number of words; fewer where there are not as many different patches.
     cells : int
-        Places are rounded to a grid of so many cells a side.
+        Places are rounded to a grid with this number of cells a side.
     seed : int
     sample : int
         Patches, drawn from all, that the words are learnt from.

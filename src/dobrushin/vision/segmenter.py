@@ -271,7 +271,7 @@ class Segmenter:
                 return pool.submit(_segment_one, shared, images[number], left[number], whole)
 
             trouble = run_pieces(executor, submit, left, labelled, look=lambda: None, stop=lambda: None)
-        hint = "The same call with finished=error.result goes on from there."
+        hint = "Repeat the call with finished=error.result to resume."
         if isinstance(trouble, KeyboardInterrupt):
             raise db.Interrupted(f"{len(labelled)} of {len(images)} images had finished", hint, result=labelled)
         if trouble is not None:
