@@ -7,8 +7,17 @@ import numpy as np
 import pytest
 
 import dobrushin as db
+from dobrushin._sampling import start
 from dobrushin._sampling.start import allowed_state
-from dobrushin._shared.call import NO_DEADLINE, PLANNING, Deadline, LateError, current_deadline, planning_deadline
+from dobrushin._shared.call import (
+    NO_DEADLINE,
+    PLANNING,
+    Deadline,
+    LateError,
+    current_deadline,
+    limited,
+    planning_deadline,
+)
 from dobrushin.errors import BudgetError
 
 
@@ -115,18 +124,49 @@ def test_a_limit_stands_still_while_code_is_compiled(monkeypatch):
     assert pauses.count("begin") == pauses.count("end")
 
 
-def test_the_search_for_an_allowed_state_keeps_to_the_limit():
-    """Random clauses of three variables, 4.2 for each variable: a long search."""
+def test_a_call_without_a_limit_keeps_that_of_the_call_around_it():
+    with Deadline(30.0) as outer:
+        with limited(NO_DEADLINE):
+            assert current_deadline() is outer
+        with limited(outer.part(0.5)) as inner:
+            assert current_deadline() is inner
+    assert current_deadline() is NO_DEADLINE
+
+
+def satisfiability(n):
+    """Return a model of random clauses of three variables, 4.2 for each variable, which takes a long search."""
     rng = np.random.default_rng(0)
     clauses = []
-    for _ in range(1260):
+    for _ in range(21 * n // 5):
         table = np.zeros((2, 2, 2))
         table[tuple(rng.integers(0, 2, 3))] = -np.inf
-        clauses.append((tuple(rng.choice(300, 3, replace=False).tolist()), table))
-    form = db.FactorGraph([2] * 300, clauses)._form
+        clauses.append((tuple(rng.choice(n, 3, replace=False).tolist()), table))
+    return db.FactorGraph([2] * n, clauses)
+
+
+def test_the_search_for_an_allowed_state_keeps_to_the_limit():
+    form = satisfiability(300)._form
     clock = Clock()
     with Deadline(1.0, clock=clock) as deadline:
         clock.now += 2.0
         with pytest.raises(LateError, match="search for an allowed state"):
             allowed_state(form)
     assert deadline.is_over
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model: db.sample(model, db.Scan.systematic(300, 300), time_limit=1e-9),
+        lambda model: db.coalescence(model, db.Scan.systematic(300, 300), time_limit=1e-9),
+        lambda model: db.exact_sample(model, [0], draws=1, time_limit=1e-9),
+    ],
+    ids=["sample", "coalescence", "exact_sample"],
+)
+def test_calls_that_search_for_an_allowed_state_keep_their_time_limit(call, monkeypatch):
+    monkeypatch.setattr(start, "_MAX_LOOKS", 0)
+    monkeypatch.setattr(start, "_MAX_REPAIRS", 0)  # a search that is not ended by the limit gives up
+    with pytest.raises(
+        db.BudgetError, match=r"search for an allowed state needs .* seconds or more.*A longer 'time_limit'"
+    ):
+        call(satisfiability(300))

@@ -15,7 +15,7 @@ from dobrushin._models.sources import as_model
 from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.call import public
+from dobrushin._shared.call import limited, public
 from dobrushin._shared.executors import raise_trouble
 from dobrushin._shared.intervals import upper_end
 from dobrushin._shared.running import RunOptions, kept_seed, read_options, read_running, refuse_long, seed_sequence
@@ -258,7 +258,8 @@ def coalescence(
         positions = check.positions(targets, model.labels, model._lookup, "targets")
     else:
         positions = np.arange(model.n_variables) if model._is_whole else kernel.region.positions
-    check_feasible(model, model._form_of(kernel.region))
+    with limited(running.deadline):
+        check_feasible(model, model._form_of(kernel.region))
     refuse_long("This certificate", kernel.seconds(float(len(scan)) * runs, scan), running.deadline, _TOO_LONG)
     updated = np.isin(positions, scan._updates(model.n_variables))
     labels = model._labels_at(positions)

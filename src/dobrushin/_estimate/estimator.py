@@ -6,7 +6,6 @@ import copy
 import math
 import os
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +23,7 @@ from dobrushin._models.derived import split_evidence
 from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import shown_evidence
-from dobrushin._shared.call import NO_DEADLINE, PLANNING_SHARE, guarded, public
+from dobrushin._shared.call import NO_DEADLINE, PLANNING_SHARE, guarded, limited, public
 from dobrushin._shared.environment import log
 from dobrushin._shared.running import Running, RunOptions, read_options, read_running
 from dobrushin.errors import BudgetError, CertificateError
@@ -275,8 +274,7 @@ class Prepared:
     def complete(self, find: Callable[[], Estimate]) -> Estimate:
         """Return the result of `find`, renumbered from the method's part of the model to the whole model."""
         method, running = self.method, self.running
-        limit = nullcontext() if running.deadline is NO_DEADLINE else running.deadline
-        with carry_estimate(method.query, method.plan, self.part, self._adapt), limit:
+        with carry_estimate(method.query, method.plan, self.part, self._adapt), limited(running.deadline):
             try:
                 estimate = guarded(find)
             except CertificateError as failure:

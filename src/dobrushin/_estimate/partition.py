@@ -28,7 +28,7 @@ from dobrushin._models.factors import FactorTables
 from dobrushin._models.sources import as_model
 from dobrushin._sampling.weighted import Tries, draw_weighted
 from dobrushin._shared import validate as check
-from dobrushin._shared.call import NO_DEADLINE, Deadline, bar, public
+from dobrushin._shared.call import NO_DEADLINE, Deadline, bar, limited, public
 from dobrushin._shared.environment import log
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.running import RunOptions, read_options, read_running
@@ -225,7 +225,7 @@ class _Chain:
         plan = plan_partition(self._tables, digits_of(self.model, evidence), limit, working)
         if plan.seconds > seconds:
             raise BudgetError("Summing over the states", plan.seconds, seconds, "seconds", "Raise 'time_limit'.")
-        with self.running.deadline:
+        with limited(self.running.deadline):
             return plan.run(working, limit, self._settings.backend)
 
     def try_exact(self, *cases: Mapping[Hashable, int]) -> list[LogPartition] | None:
@@ -246,12 +246,12 @@ class _Chain:
             if rest is None or constant == -math.inf:
                 rounding = 4.0 * UNIT * abs(constant) + self._tables.error if constant > -math.inf else 0.0
                 return LogPartition(constant, rounding, "weights")
-            with self.running.deadline:
+            with limited(self.running.deadline):
                 made = make_minibuckets(rest, lay_out(rest, _BITS))
         except NoState:
             return LogPartition(-math.inf, 0.0, "weights")
         runner = Tries.make(made, np.empty(0, dtype=np.int64), -math.inf)
-        with self.running.deadline:
+        with limited(self.running.deadline):
             pilot = run_pilot(runner)
         if not pilot.gap <= _MAX_GAP:
             reason = f"the bound by mini-buckets is about e^{pilot.gap:.3g} times the partition function."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Hashable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +19,7 @@ from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.call import NO_DEADLINE, Deadline, public
+from dobrushin._shared.call import Deadline, limited, public
 from dobrushin._shared.environment import require
 from dobrushin._shared.executors import TimeUp
 from dobrushin._shared.state_file import StateFile
@@ -319,7 +318,7 @@ class Ascent:
             while len(self.rows) < iterations and not deadline.is_over:
                 if self.rows and goal is not None and self.rows[-1].gradient_norm <= goal:
                     break
-                with nullcontext() if deadline is NO_DEADLINE else deadline:
+                with limited(deadline):
                     self.iterate()
                 if saved is not None and saved.is_due():
                     saved.save(self.to_arrays())

@@ -20,7 +20,7 @@ from dobrushin._sampling.start import make_guard, read_start
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import is_increasing
-from dobrushin._shared.call import NO_DEADLINE, public
+from dobrushin._shared.call import NO_DEADLINE, limited, public
 from dobrushin._shared.device import cupy, is_available
 from dobrushin._shared.environment import log
 from dobrushin._shared.executors import Trouble, raise_trouble
@@ -235,7 +235,8 @@ def run_chains(
     if record.counts and not kernel.counts_states:
         raise ArgumentError("record", "states: those of a field are not counted", got="counts")
     runner = on_backend(kernel, scan, len(numbers), running.backend)
-    job = make_job(model, runner, scan, len(numbers), sequence, start, record)
+    with limited(running.deadline):
+        job = make_job(model, runner, scan, len(numbers), sequence, start, record)
     if record.states and running.deadline is NO_DEADLINE:  # a limit may end the run before memory does
         kept = 2.0 * len(numbers) * len(job.rows) * len(job.stops)  # the batches, and their concatenation
         require_memory("Keeping these states", kept * np.dtype(kernel.dtype).itemsize, _TOO_LARGE)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import heapq
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +19,20 @@ from dobrushin._models.near import Region
 from dobrushin._sampling.labels import LocalFactors, local_factors, pack_region
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.call import current_deadline
+from dobrushin._shared.call import LateError, current_deadline, stage
+from dobrushin._shared.environment import log
 from dobrushin.errors import ArgumentError, BudgetError
 
 # The search for an allowed state gives up after this number of tables in the depth-first search (2 s on random 3-SAT),
 # followed by this number of repairs of violated tables (3 s).
 _MAX_LOOKS, _MAX_REPAIRS = 200_000, 500_000
-_SEARCH = "search for an allowed state"
+_SEARCH = "searching for an allowed state"
+_REMEDY = "Pass an allowed state as 'initial' where there is one, or fix some variables with 'condition'."
 # Tables or repairs between two checks of the time limit: some milliseconds.
 _CHECK_EVERY = 256
 
 Start = Callable[[range], NDArray[np.int64]]
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[n
 def allowed_state(form: Form) -> NDArray[np.int64] | None:
     """Return a joint state (digits 0..k-1) that no factor forbids; None if no joint state is allowed.
 
-    Raises `BudgetError` if the search gives up, `LateError` if the time limit of the call ends it.
+    Raises `BudgetError` if the search gives up, `LateError` if the time limit of the call ends the search.
     """
     zeros = np.zeros(form.n_variables, dtype=np.int64)
     if not form.has_zeros:
@@ -157,17 +159,43 @@ def allowed_state(form: Form) -> NDArray[np.int64] | None:
     tables = form.tables()
     if tables.log_density(zeros[None])[0] > -np.inf:
         return zeros
-    return _AllowedState(tables).run()
+    log.info("searching for an allowed state of %d variables", form.n_variables)
+    with stage(_SEARCH):
+        return _AllowedState(tables).run()
 
 
 def check_feasible(model: Model, form: Form) -> NDArray[np.int64] | None:
-    """Return an allowed state of a model that forbids states, None if the search gives up; raise if there is none."""
-    if form.has_zeros:
-        with contextlib.suppress(BudgetError):
-            if (state := allowed_state(form)) is not None:
-                return state
-            raise ArgumentError("model", "one that allows some joint state", model)
-    return None
+    """Return an allowed state of a model that forbids states, None if the search gives up; raise if there is none.
+
+    Raises `LateError` if the time limit of the call ends the search.
+    """
+    if not form.has_zeros:
+        return None
+    try:
+        state = allowed_state(form)
+    except LateError:
+        raise
+    except BudgetError:
+        return None
+    if state is None:
+        raise ArgumentError("model", "one that allows some joint state", model)
+    return state
+
+
+def _check_limit() -> None:
+    """Raise `LateError` if the time limit of the call is over."""
+    limit = current_deadline()
+    if limit.is_over:
+        remedy = f"A longer 'time_limit' leaves more time for it. {_REMEDY}"
+        raise LateError("The search for an allowed state", limit.spent, limit.limit, "seconds or more", remedy)
+
+
+def _within_limit(items: Iterable[_Item]) -> Iterator[_Item]:
+    """Yield the items, and check the time limit of the call now and then."""
+    for k, item in enumerate(items):
+        if k % _CHECK_EVERY == 0:
+            _check_limit()
+        yield item
 
 
 class _AllowedState:
@@ -184,7 +212,8 @@ class _AllowedState:
         self.around: list[list[int]] = [[] for _ in range(form.n_variables)]
         self.liking = [np.zeros(k) for k in form.cardinalities.tolist()]
         entries = np.flatnonzero(np.isneginf(form.table))
-        for k in np.unique(np.searchsorted(form.table_start, entries, side="right") - 1).tolist():
+        hard = np.unique(np.searchsorted(form.table_start, entries, side="right") - 1).tolist()
+        for k in _within_limit(hard):
             scope, table = form.factor(k)
             for axis, variable in enumerate(scope):
                 others = tuple(a for a in range(len(scope)) if a != axis)
@@ -223,8 +252,7 @@ class _AllowedState:
         self._undo(stack[0][2] if stack else len(self.trail))
         state = _repaired(self.scopes, self.tables, [np.flatnonzero(domain).tolist() for domain in self.domains])
         if state is None:
-            remedy = "Pass an allowed state as 'initial' where there is one, or fix some variables with 'condition'."
-            raise BudgetError("The search for an allowed state", _MAX_REPAIRS + 1, _MAX_REPAIRS, "repairs", remedy)
+            raise BudgetError("The search for an allowed state", _MAX_REPAIRS + 1, _MAX_REPAIRS, "repairs", _REMEDY)
         return state
 
     def _next(self) -> int:
@@ -257,7 +285,7 @@ class _AllowedState:
         while waiting:
             self._looked += 1
             if self._looked % _CHECK_EVERY == 0:
-                current_deadline().check(_SEARCH)
+                _check_limit()
             k = waiting.pop()
             scope, table = self.scopes[k], self.tables[k]
             if not scope:
@@ -291,7 +319,7 @@ def _repaired(
     entries = [table.ravel().tolist() for table in tables]
     near: list[list[tuple[int, int]]] = [[] for _ in domains]  # tables of a variable, with its stride in them
     place = [0] * len(tables)  # of the entry of each table that the state picks
-    for k, (scope, table) in enumerate(zip(scopes, tables, strict=True)):
+    for k, (scope, table) in enumerate(_within_limit(zip(scopes, tables, strict=True))):
         for variable, stride in zip(scope, table.strides, strict=True):
             near[variable].append((k, stride))
             place[k] += stride * state[variable]
@@ -301,7 +329,7 @@ def _repaired(
         if not violated:
             return np.array(state, dtype=np.int64)
         if repairs % _CHECK_EVERY == 0:
-            current_deadline().check(_SEARCH)
+            _check_limit()
         moves = [(v, s - state[v]) for v in scopes[random.choice(violated)] for s in domains[v] if s != state[v]]
         broken = [
             sum(not entries[k][place[k] + stride * by] for k, stride in near[v] if k not in rank) for v, by in moves

@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar, Token
 from functools import singledispatch, wraps
 from types import TracebackType
@@ -375,6 +375,11 @@ class Deadline:
 
 
 NO_DEADLINE = Deadline(math.inf)
+
+
+def limited(deadline: Deadline) -> AbstractContextManager[Any]:
+    """Make a deadline the current one inside the block, unless it is never over: a deadline around it then stays."""
+    return nullcontext() if deadline is NO_DEADLINE else deadline
 
 
 def current_deadline() -> Deadline:
