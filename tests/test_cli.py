@@ -280,6 +280,25 @@ def test_fit_from_a_table(grid, tmp_path):
     assert "--ridge must be non-negative and finite. Got -1.0." in error
 
 
+def test_fit_of_a_network_with_gaps(tmp_path):
+    """Names of states that pandas would take for a truth value or for a gap."""
+    start = db.fit([(0, 1)], [[0, 1], [1, 0]], family="bayesian").model
+    tables = [start.factor(k) for k in range(2)]
+    names = {"a": ("TRUE", "FALSE"), "b": ("None", "some")}
+    db.write(
+        db.FactorGraph([2, 2], [(s, np.full(t.shape, -np.log(2))) for s, t in tables], ["a", "b"], state_names=names),
+        tmp_path / "net.bif",
+    )
+    (tmp_path / "data.csv").write_text("b,a\nNone,TRUE\n,FALSE\nsome,FALSE\nNone,\n")
+    output = tmp_path / "learned.bif"
+    code, out, error = call(
+        "fit", tmp_path / "net.bif", tmp_path / "data.csv", "--method", "em", "--output", output, "--json"
+    )
+    assert (code, error) == (0, "")
+    assert json.loads(out)["certified"]
+    assert db.exact.marginals(db.read(output))[0][0] == pytest.approx(0.5, abs=0.2)
+
+
 def test_convert_and_back(grid, tmp_path):
     for name in ("model.coo", "model.bqm", "model.uai", "model.uai.gz"):
         code, out, error = call("convert", grid, tmp_path / name)

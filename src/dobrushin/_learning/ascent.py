@@ -52,6 +52,7 @@ class History:
         0 where the gradient was small enough to stop.
     gradient_norm : array
         Largest coordinate, in size, of the gradient before the step; coordinates that push out of the box do not count.
+        With expectation maximisation the largest change of a probability.
     bias_bound : array
         Bound on the bias of every coordinate of that gradient; inf if unknown.
     scan_length : array of int
@@ -95,9 +96,11 @@ class Fit:
     model : Model
         The fitted model, of the family asked for. (Couplings of exactly 0 make no edges.)
     parameters : array
-        Learned parameters: those of the edges first, then those of the variables.
+        Learned parameters: of edges first, then of variables; with features the weights; of a Bayesian network the
+        logarithms of the probabilities.
     names : list of tuples
-        Names of the parameters: ("coupling", i, j), ("field", i), ("unary", i, state), ("table", i, j, state, state).
+        Names of the parameters: ("coupling", i, j), ("field", i), ("unary", i, state), ("table", i, j, state, state);
+        of weights (attribute, state, ...); of a Bayesian network ("table", i, j, ..., state, state, ...).
     history : History
         Arrays with an entry for each iteration.
     bias_bound : float
@@ -107,7 +110,7 @@ class Fit:
         Whether the last gradient was at most `gradient_tol`; without one, whether its bias and the noise of the chains
         explain the gradient (Hoeffding, 99 %).
     method : str
-        "dogs", "systematic" or "uniform" scans, or "exact".
+        "dogs", "systematic" or "uniform" scans, "exact", "marginals" or "em".
     persistent : bool
         Whether each iteration continued the chains of the previous one.
     seed : int, SeedSequence or None

@@ -112,7 +112,7 @@ class ExactSums:
         try:
             plan = plan_sums(tables, asked, self._limit)
         except BudgetError as refusal:
-            remedy = "Use method='gibbs'." if self.x is None else "Leave out observations with many missing values."
+            remedy = "Use method='gibbs'." if self.x is None else "Leave out the rows with missing values."
             raise BudgetError("The exact gradient", refusal.required, refusal.limit, refusal.unit, remedy) from None
         factors, variables = (np.stack(column, axis=1) for column in zip(*parts, strict=True))
         return _Shape(factors, variables, everything, plan, BatchProgram(plan.program))

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -347,7 +348,10 @@ def _moments(run: db.Samples) -> tuple[list[dict[str, Any]], str]:
 def fit(
     model: opt.Model,
     data: Annotated[
-        Path, typer.Argument(help="Observations: .csv with a line of names, or a .npy array.", metavar="DATA")
+        Path,
+        typer.Argument(
+            help="Observations: .csv with a line of names (empty: missing), or a .npy array.", metavar="DATA"
+        ),
     ],
     method: Annotated[
         str, opt.word("METHOD", "gibbs, exact (small treewidth), or em (Bayesian networks).", completion.GRADIENTS)
@@ -403,7 +407,12 @@ def _read_data(path: Path) -> Any:
 
             with path.open("rb") as file:
                 return np.load(file, allow_pickle=False)
-        frame = require("pandas", "formats").read_csv(path)
+        pandas = require("pandas", "formats")
+        # Words such as TRUE and None are names of states: only empty cells are missing.
+        frame = pandas.read_csv(path, dtype=str, keep_default_na=False, na_values=["", "NaN", "nan"])
+        for name in frame.columns:
+            with suppress(ValueError):  # a column of words
+                frame[name] = pandas.to_numeric(frame[name])
     except (ValueError, EOFError) as error:
         what = "an array that numpy.save wrote" if suffix == ".npy" else "a line of names and lines of observations"
         raise db.FormatError(str(path), what, f"something else ({str(error).splitlines()[0][:100]})") from None
