@@ -9,6 +9,7 @@ import dobrushin as db
 import reference
 from dobrushin._exact import walks
 from dobrushin._exact.walks import WalkLaw, read_walks
+from dobrushin._shared.call import Deadline
 from models import random_model
 
 INF = np.inf
@@ -271,3 +272,13 @@ def test_a_factor_of_no_variables_may_forbid_everything():
     model = db.FactorGraph([2, 2], [((0, 1), np.eye(2)), ((), np.array(-INF))])
     with pytest.raises(db.ArgumentError, match="allows some joint state"):
         db.estimate(model, [0], method="walks")
+
+
+def test_where_time_ends_the_intervals_of_the_last_whole_pass_remain():
+    own = WalkLaw(read_walks(glass()._form), (7,))
+    with Deadline(INF, work=0.01):  # enough for some passes, not for all
+        assert not own.narrow(1e-12, 10**9)
+    assert 0 < own.half_width < 0.1
+    found = db.estimate(glass(), [7], tolerance=1e-12, method="walks", time_limit=0.3)
+    assert found.stopped_by is not None
+    assert found.half_width.max() < 0.1

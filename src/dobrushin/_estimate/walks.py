@@ -1,12 +1,13 @@
 """Certain answers for binary pairwise models of any sign, by trees of self-avoiding walks. [trusted]
 
 Laws of several variables follow by the chain rule, from walks in which the variables before are fixed. Planning makes
-the walks: their intervals are the answer.
+the walks: their intervals are the answer. Where they miss the tolerance, more are made in the time that is left.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from typing import ClassVar
@@ -21,7 +22,6 @@ from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Mean, Shortfall, StateQuestion
 from dobrushin._estimate.runs import unchecked_weights
 from dobrushin._exact.walks import IMPOSSIBLE, SECONDS_PER_VISIT, WalkLaw, read_walks
-from dobrushin._shared.call import LateError
 from dobrushin._shared.running import Running
 from dobrushin._shared.text import counted
 
@@ -89,21 +89,35 @@ class Walks(Method):
         tree = read_walks(query.model._form)
         if isinstance(tree, str):
             raise query.space.impossible() if tree == IMPOSSIBLE else cls.refuse(tree)
-        count = left = count_laws(query)
-        laws: list[list[WalkLaw]] = []
-        reaches, visited = True, 0
-        for question in query.questions:
-            laws.append([WalkLaw(tree, positions) for positions in _laws_of(question)])
-            for law in laws[-1]:
-                if reaches or by_name:
-                    reaches &= law.narrow(_SHARE * query.tolerance / _slope(question), (most - visited) // left, far)
-                visited += law.visited
-                left -= 1
-        reason = f"walks from {counted(count, 'target')} visit {visited:,} variables"
+        laws = [[WalkLaw(tree, positions) for positions in _laws_of(question)] for question in query.questions]
+        own = cls(query, cls.draft(query, "", None), laws)
+        reaches = own._narrow(most, by_name, far)
+        visited = sum(law.visited for group in laws for law in group)
+        reason = f"walks from {counted(count_laws(query), 'target')} visit {visited:,} variables"
         seconds = SECONDS_PER_VISIT * visited
-        own = cls(query, cls.draft(query, reason, None, seconds=seconds, reaches_tolerance=reaches), laws)
-        own.plan = replace(own.plan, bias=min(own.half_width, query.tolerance))
+        bias = min(own.half_width, query.tolerance)
+        own.plan = cls.draft(query, reason, bias, seconds=seconds, reaches_tolerance=reaches)
         return own
+
+    def _narrow(self, most: int, to_the_end: bool, far: int = 0) -> bool:
+        """Visit about `most` variables more, and return whether all laws are as narrow as the tolerance wants.
+
+        Unless `to_the_end`, stop at the first law that is not.
+        """
+        reaches, left = True, count_laws(self.query)
+        for law, goal in self._goals():
+            if reaches or to_the_end:
+                before = law.visited
+                reaches &= law.narrow(goal, most // left, far)
+                most -= law.visited - before
+            left -= 1
+        return reaches
+
+    def _goals(self) -> Iterator[tuple[WalkLaw, float]]:
+        """Yield each law with the half-width that its question allows."""
+        for question, group in zip(self.query.questions, self.laws, strict=True):
+            for law in group:
+                yield law, _SHARE * self.query.tolerance / _slope(question)
 
     @property
     def half_width(self) -> float:
@@ -116,6 +130,9 @@ class Walks(Method):
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """Return the intervals of the walks; a `CertificateError` with them if one is wider than the tolerance."""
+        left = running.deadline.left
+        if left < math.inf and not self.plan.reaches_tolerance and not self.query.is_part:
+            self._narrow(int(left / SECONDS_PER_VISIT), True)
         estimate = self._estimate()
         if not self.misses(estimate):
             return estimate
@@ -130,11 +147,9 @@ class Walks(Method):
 
     def so_far(self) -> Estimate | None:
         """Return the intervals of the walks; None if walks in a part of a model reached its border."""
-        for question, group in zip(self.query.questions, self.laws, strict=True):
-            for law in group:
-                if not law.visited:  # planning ended at a law before it
-                    with suppress(LateError):
-                        law.narrow(_SHARE * self.query.tolerance / _slope(question), _FEW_VISITS)
+        for law, goal in self._goals():
+            if not law.visited:  # planning ended at a law before it
+                law.narrow(goal, _FEW_VISITS)
         return None if self.query.reaches_border(self.updated()) else self._estimate()
 
     def _estimate(self) -> Estimate:

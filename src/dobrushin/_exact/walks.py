@@ -7,6 +7,7 @@ child, so a subtree that is not expanded is replaced by its range, and the inter
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from dobrushin._kernels.walks import DOWN, MOST, UP, factor, lowered, prepare_wa
 from dobrushin._models.forms import Form
 from dobrushin._models.memory import Slot
 from dobrushin._shared.arrays import UNIT, Bools, Floats, Ints, frozen, prefix_sums
-from dobrushin._shared.call import current_deadline
+from dobrushin._shared.call import LateError, current_deadline
 
 States = NDArray[np.int8]
 # Seconds for each variable that is visited.
@@ -206,6 +207,7 @@ class WalkLaw:
 
     def __post_init__(self) -> None:
         self.seen: Bools = np.zeros(len(self.tree.odds), dtype=np.bool_)
+        self.past = [(0, 1.0)]  # variables visited by each pass, and the half-width after it
         shape = (2,) * len(self.positions)
         self.low, self.high = np.zeros(shape), np.ones(shape)
 
@@ -218,9 +220,15 @@ class WalkLaw:
         """Cut branches ever later until intervals are as narrow as this, or about `most` variables were visited.
 
         Up to `far` variables are visited where the passes so far, in which the width is about a power of the number of
-        variables visited, predict that this suffices.
+        variables visited, predict that this suffices. Where the limit of the call is over, the intervals of the last
+        whole pass remain.
         """
-        before, past = self.visited, [(0, 1.0)]
+        with suppress(LateError):
+            self._narrow(tolerance, most, far)
+        return self.half_width <= tolerance
+
+    def _narrow(self, tolerance: float, most: int, far: int) -> None:
+        before, past = self.visited, self.past
         while self.half_width > tolerance and self.least >= _LAST_WEIGHT:
             used, size = self.visited - before, past[-1][0]
             room = most if used + 3 * size < most else far if used + _predict(past, tolerance) < far else 0
@@ -232,7 +240,6 @@ class WalkLaw:
             self.least *= _FINER
             if is_cut and room >= far:
                 break
-        return self.half_width <= tolerance
 
     def _pass(self, room: int) -> bool:
         """Do all walks at the current weight; return whether some walk had to stop before its end."""
