@@ -15,7 +15,16 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Shortfall, StateQuestion
-from dobrushin._estimate.regions import SECONDS_PER_CELL, SECONDS_PER_REGION, Growth, TargetRegion, WantedLaw
+from dobrushin._estimate.regions import (
+    DOBRUSHIN,
+    EXTREMES,
+    SECONDS_PER_CELL,
+    SECONDS_PER_REGION,
+    WALKS,
+    Growth,
+    TargetRegion,
+    WantedLaw,
+)
 from dobrushin._estimate.runs import unchecked_weights
 from dobrushin._exact.engine import Law
 from dobrushin._shared.call import NO_DEADLINE, LateError, current_deadline
@@ -40,8 +49,6 @@ _SHARE = 0.999
 _SHARE_OF_TIME = 0.5
 # With more than `_MANY` targets, only `_SOME` of them, evenly spaced, are planned to predict the time of all.
 _SOME, _MANY = 8, 64
-# What bounds the boundary effect of a region, by whether it has extreme boundary states.
-_BOUNDS = {True: "its two extreme states", False: "Dobrushin's bound"}
 
 
 class Local(Method):
@@ -193,17 +200,19 @@ class Local(Method):
             part, error = self._rows(question, list(islice(growths, laws)))
             rows.append(part)
             worst = max(worst, error)
-        ways = {region.by_extremes for region in _best_of(self.growths) if not region.is_closed}
+        ways = {region.bounded_by for region in _best_of(self.growths) if not region.is_closed}
         words = [
             f"the states of regions around the targets were summed in floating point, good to {worst:.1g} (included)"
         ]
-        if True in ways:
+        if EXTREMES in ways:
             words.append(
                 "couplings in these regions are attractive after relabelling states, so the law of the model lies "
                 "between the laws given the two extreme boundary states (in stochastic order)"
             )
-        if False in ways:
+        if DOBRUSHIN in ways:
             words.append("Dobrushin's bound, rounded upwards, limits the effect of the boundary of these regions")
+        if WALKS in ways:
+            words.append("messages along walks, rounded upwards, limit the effect of the boundary of these regions")
         return self.assemble(rows, 1.0, (*words, *unchecked_weights(self.query)))
 
     def _rows(self, question: StateQuestion, growths: list[Growth]) -> tuple[AnswerRows, float]:
@@ -264,8 +273,8 @@ def _describe(growths: list[Growth]) -> str:
     words = f"sums over {largest.size} variables"
     if largest.order is not None:
         words += f" (width {largest.order.bits:.0f})"
-    ways = sorted({region.by_extremes for region in known if not region.is_closed}, reverse=True)
-    return f"{words}; the boundary is bounded by {' and '.join(_BOUNDS[way] for way in ways)}" if ways else words
+    ways = sorted({region.bounded_by for region in known if not region.is_closed}, reverse=True)
+    return f"{words}; the boundary is bounded by {' and '.join(ways)}" if ways else words
 
 
 def _why_not(growth: Growth) -> str:
@@ -274,7 +283,7 @@ def _why_not(growth: Growth) -> str:
         return "no region around the targets is small enough to be summed."
     return (
         f"summing a region of {growth.best.size} variables leaves a boundary effect of {growth.best.bias:.3g} (bounded "
-        f"by {_BOUNDS[growth.by_extremes]}); a larger region barely helps."
+        f"by {growth.best.bounded_by}); a larger region barely helps."
     )
 
 

@@ -1,8 +1,9 @@
 """Regions around targets, grown until the boundary effect is small. [trusted: `laws`, `disagreement`]
 
-The states of a region are summed with its boundary fixed. The boundary effect is bounded in one of two ways: by the
+The states of a region are summed with its boundary fixed. The boundary effect is bounded in one of three ways: by the
 two extreme boundary states, where couplings are attractive after relabelling states; otherwise by Dobrushin's bound for
-sweeps over the region, which leave the conditional law of the region invariant.
+sweeps over the region, which leave the conditional law of the region invariant, or where that misses the tolerance by
+messages along walks, if these give less.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate.query import Query
 from dobrushin._exact.engine import Law, RegionFactors, sum_region, surroundings
+from dobrushin._exact.messages import boundary_effect
 from dobrushin._exact.order import Order, find_region_order
 from dobrushin._optimize.greedy import MAX_BALL_VARIABLES, Ball, Reach
 from dobrushin._scan import Cycle, Scan
@@ -33,6 +35,8 @@ _SWEEPS, _HELPS = (8, 32, 128), 0.98
 _FIRST_POWER = 1.8
 # The search ends if the logarithm of the bound falls more slowly than this with that of the influence left out.
 _LEAST_SLOPE = 0.02
+# What bounds the boundary effect of a region.
+EXTREMES, DOBRUSHIN, WALKS = "its two extreme states", "Dobrushin's bound", "messages along walks"
 # Number of smaller regions tried to predict the bias of a region that is too expensive to sum.
 _MAX_HALVINGS = 3
 
@@ -50,6 +54,7 @@ class TargetRegion:
     def __init__(self, query: Query, wanted: WantedLaw, ball: Ball, by_extremes: bool) -> None:
         self.query, self.wanted, self.ball, self.by_extremes = query, wanted, ball, by_extremes
         self.sweeps = 0  # over the region, behind Dobrushin's bound
+        self.by_walks = False  # whether messages along walks give a smaller bound than Dobrushin's
         self.is_summed = False  # whether the laws are known
         self._laws: list[Law] | None = None
         self._order: Order | None = None
@@ -85,6 +90,13 @@ class TargetRegion:
     def group(self) -> NDArray[np.int64]:
         """Return the positions of the targets within the region."""
         return np.searchsorted(self.ball.positions, self.wanted.positions)
+
+    @property
+    def bounded_by(self) -> str:
+        """Return what bounds the boundary effect."""
+        if self.by_extremes:
+            return EXTREMES
+        return WALKS if self.by_walks else DOBRUSHIN
 
     @property
     def sums(self) -> int:
@@ -146,7 +158,7 @@ class TargetRegion:
         """
         if self.is_closed:
             return np.zeros(len(self.wanted.positions))
-        return self._half_gaps() if self.by_extremes else self._dobrushin()
+        return self._half_gaps() if self.by_extremes else self._by_influence()
 
     def _half_gaps(self) -> NDArray[np.float64]:
         laws, extremes = self.laws, self.around.extremes
@@ -164,8 +176,8 @@ class TargetRegion:
             gaps[axis] = max(0.0, float(up) - float(down)) + error
         return np.minimum(1.0, 0.5 * gaps * (1.0 + 2.0**-50))
 
-    def _dobrushin(self) -> NDArray[np.float64]:
-        """Bound the boundary effect by Dobrushin's bound for sweeps over the region, outermost variables first."""
+    def _by_influence(self) -> NDArray[np.float64]:
+        """Bound the boundary effect by sweeps, outermost variables first, or by messages along walks."""
         wanted, ball = self.wanted, self.ball
         rank = np.argsort(wanted.positions)
         objective = Objective(wanted.positions[rank], np.ones(len(rank)), False)
@@ -181,7 +193,11 @@ class TargetRegion:
                 break
         result = np.empty(len(rank))
         result[rank] = best
-        return result
+        if self.query.proof or best.sum() <= self.query.tolerance:
+            return result
+        other = boundary_effect(self.around, self.group)
+        self.by_walks = bool(other.sum() < result.sum())
+        return other if self.by_walks else result
 
     @property
     def bias(self) -> float:

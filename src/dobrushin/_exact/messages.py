@@ -1,0 +1,92 @@
+"""How far the boundary of a region can move the laws inside, by the oscillation of messages along walks. [trusted]
+
+The bound holds for tables of any number of variables and states. It needs no influence, and ends at larger couplings
+than Dobrushin's bound where fields are weak (theory page, "The boundary: walks").
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+
+from dobrushin._exact.engine import RegionFactors
+from dobrushin._models.factors import FactorTables
+from dobrushin._shared.arrays import Floats, Ints
+
+# Every product of the recursion is rounded outwards by this share; differences of potentials by that share of them.
+_UP, _ULPS = 1.0 + 2.0**-40, 2.0**-50
+# Sweeps of the recursion: most, and between looks at how much they still help.
+_SWEEPS, _SWEEPS_PER_LOOK, _HELPS = 128, 8, 0.99
+# Differences of potentials that are computed; where there are more, nothing is bounded.
+_MOST_WORK = 2.0**24
+
+
+def boundary_effect(around: RegionFactors, targets: Ints) -> Floats:
+    """Bound the total variation distance of the law of each target inside from that under any boundary state.
+
+    `targets` are positions among the variables of the region. Joint laws are within the sum of the bounds.
+    """
+    factors, inside = around.factors, around.inside
+    arity, of = np.diff(factors.scope_start), factors.scope
+    owner, sizes = np.repeat(np.arange(len(arity)), arity), np.diff(factors.table_start)
+    if float((sizes[owner] * factors.sizes[of] ** 2).sum()) > _MOST_WORK:
+        return np.ones(len(targets))
+    ranges = _double_differences(factors)
+    message = ranges  # from each factor to each of its variables
+    wanted = np.flatnonzero(inside)[targets]
+    best = np.full(len(targets), np.inf)
+    for _ in range(_SWEEPS // _SWEEPS_PER_LOOK):
+        for _ in range(_SWEEPS_PER_LOOK):
+            belief = np.where(inside[of], _sums_of_others(message, of), np.inf)
+            message = np.minimum(message, _passed(ranges, _sums_of_others(belief, owner)))
+        found = np.bincount(of, message, len(inside))[wanted] * _UP
+        is_done = bool((np.isfinite(found) & (found >= _HELPS * best)).all())
+        best = found
+        if is_done:
+            break
+    return np.minimum(1.0, np.tanh(0.25 * best) * _UP)
+
+
+def _passed(ranges: Floats, x: Floats) -> Floats:
+    """Bound the oscillation of a message through a table of this range, if that of the law behind it is at most x.
+
+    This is 4 atanh(tanh(range / 4) tanh(x / 4)), without cancellation.
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
+        a, b = np.exp(-0.5 * ranges), np.exp(-0.5 * x)
+        found = 2.0 * np.log1p(np.expm1(-0.5 * ranges) * np.expm1(-0.5 * x) / (a + b)) * _UP
+    return np.where(a + b > 0.0, found, np.inf)
+
+
+def _sums_of_others(values: Floats, group: Ints) -> Floats:
+    """Return for each entry the sum of the other entries of its group, rounded upwards; entries may be infinite."""
+    is_infinite = np.isinf(values)
+    finite = np.where(is_infinite, 0.0, values)
+    total = np.bincount(group, finite)[group]
+    others = np.maximum(total - finite, 0.0) + total * (_UP - 1.0)
+    return np.where(np.bincount(group, is_infinite)[group] > is_infinite, np.inf, others)
+
+
+def _double_differences(factors: FactorTables) -> Floats:
+    """Return for each variable of each factor the range of log f(a, .) - log f(b, .), largest over its states a and b.
+
+    Infinite for factors with zeros.
+    """
+    starts, ranges = factors.scope_start, np.full(len(factors.scope), np.inf)
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for k in range(factors.n_factors):
+        alike.setdefault(tuple(factors.sizes[factors.scope_of(k)].tolist()), []).append(k)
+    for shape, same in alike.items():
+        entries = factors.table_start[same][:, None] + np.arange(math.prod(shape))
+        tables = factors.table[entries]
+        with np.errstate(invalid="ignore"):
+            for axis, states in enumerate(shape):
+                rows = np.moveaxis(tables.reshape(-1, *shape), axis + 1, 1).reshape(len(same), states, -1)
+                found = np.zeros(len(same))
+                for a, b in combinations(range(states), 2):
+                    found = np.maximum(found, np.ptp(rows[:, a] - rows[:, b], axis=1))
+                found += _ULPS * np.abs(tables).max(axis=1)
+                ranges[starts[same] + axis] = np.where(np.isinf(tables).any(axis=1), np.inf, found)
+    return ranges
