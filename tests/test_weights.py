@@ -466,7 +466,7 @@ def test_refusals(monkeypatch, tmp_path):
     model = frustrated(n=9)
     with pytest.raises(db.CertificateError, match="no proof") as caught:
         db.estimate(model, [0], method="weights", proof=tmp_path / "p", seed=1)
-    assert "or pass method='dobrushin' or 'local' or 'exact'" in str(caught.value)
+    assert "or pass method='symmetry' or 'dobrushin' or 'local'" in str(caught.value)
     with pytest.raises(db.CertificateError, match="so dense that"):
         db.estimate(db.Ising({(i, j): 0.1 for i in range(60) for j in range(i)}), [0], method="weights", seed=1)
     strong = db.Ising({(i, j): 3.0 * (-1) ** (i * j % 3) for i in range(14) for j in range(i)})
@@ -520,6 +520,23 @@ class _Over:
     """A deadline that is over."""
 
     left, is_over, limit = 0.0, True, 0.0
+
+
+def test_a_budget_is_kept_and_half_of_the_plan_may_be_enough():
+    rng = np.random.default_rng(4)
+    model = db.Ising.grid(7, 7, couplings=rng.choice([-0.9, 0.9], size=84), fields=0.3 * rng.normal(size=49))
+    how = {"tolerance": 0.02, "method": "weights", "seed": 1}
+    planned = db.plan(model, [0], tolerance=0.02, method="weights").updates
+    for share in (0.55, 0.8, 1.5):
+        budget = int(share * planned)
+        try:
+            found = db.estimate(model, [0], budget=budget, **how)
+        except db.CertificateError as error:
+            found = error.result
+        assert 0 < found.plan.updates <= budget
+        assert found.half_width.max() < 0.1
+    with pytest.raises(db.BudgetError):
+        db.estimate(model, [0], budget=planned // 3, **how)
 
 
 @pytest.mark.parametrize("tolerance", [1e-300, 5e-324, 1e-17])

@@ -131,8 +131,12 @@ class Weights(Method):
         tries = work.tries if is_enough else work.tries * patience / work.seconds
         if not is_enough and choice.best is not None:
             raise cls.refuse(f"it would take about {work.seconds:.2g} s.")
-        if not choice.by_name and query.budget is not None and tries * runner.drawn > query.budget:
-            raise cls.refuse(f"about {tries:.2g} tries of {runner.drawn} variables would be more than the budget.")
+        if query.budget is not None:
+            allowed, tries = query.budget / runner.drawn, max(tries, _FEWEST)
+            if max(_LOOKS[0] * tries, _FEWEST) <= allowed:
+                tries = min(tries, allowed)
+            elif not choice.by_name:
+                raise cls.refuse(f"about {tries:.2g} tries of {runner.drawn} variables would be more than the budget.")
         reason = (
             f"mini-buckets of {work.bits:.0f} bits; a pilot puts their bound at about e^{pilot.gap:.2g} times the "
             f"partition function; about {tries:.2g} tries of up to {runner.drawn} variables"
@@ -163,7 +167,8 @@ class Weights(Method):
                 f"after {run.done} tries the widest interval has a half-width of {estimate.half_width.max():.3g}, "
                 f"above the tolerance {self.query.tolerance:.3g}."
             )
-            raise self.too_wide(estimate, reason, "What may help: a larger tolerance.")
+            more = "" if self.query.budget is None else ", a larger budget"
+            raise self.too_wide(estimate, reason, f"What may help: a larger tolerance{more}.")
         return run.close(estimate)
 
     @classmethod
@@ -280,6 +285,8 @@ class _WeightRun(Run):
         planned = min(pilot.tries(aim, query.error), float(max(1, method.plan.chains)) * _MORE, most)
         if most < _FEWEST:
             raise method.refuse("the confidence is so high that the rounding of uniform numbers counts.")
+        if query.budget is not None:
+            most = min(most, query.budget / self.runner.drawn)
         self.looks = [max(_FEWEST, int(min(most, look * planned))) for look in _LOOKS]
         self.distortion = _distortion(query, made)
         self.weights: list[NDArray[np.float64]] = []
