@@ -83,7 +83,7 @@ def test_a_missing_file_of_a_graph_and_one_with_too_many_states(tmp_path):
 
 
 def test_a_factor_of_many_variables_or_states_is_refused_before_its_table_is_made(tmp_path):
-    for states, arity in ((2, 1100), (2**31, 40)):
+    for states, arity in ((2, 1100), (2**20, 20)):
         path = write_graph(tmp_path, [0.7], [(0, 0, states)] * arity, [(2, [(i, 1) for i in range(arity)], 0, 1.0)])
         with pytest.raises(db.FormatError, match="at most 1048576 combinations"):
             db.read(path)
@@ -135,6 +135,9 @@ def test_packed_files_links_and_folders(tmp_path):
 
 
 def test_memory_is_charged_before_it_is_taken(tmp_path):
+    path = write_graph(tmp_path, [0.1], [(0, 0, 2**31)], [(2, [(0, 1)], 0, 1.0)])
+    with pytest.raises(db.FormatError, match="states of at most 1073741824 bytes"):
+        db.read(path)
     path = write_graph(tmp_path, [0.1], [(0, 0, 2)] * 300, [(2, [(i, 1)], 0, 1.0) for i in range(300)])
     with pytest.raises(db.FormatError, match="memory_limit"):
         db.read(path, memory_limit=20_000)

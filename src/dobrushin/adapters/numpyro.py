@@ -83,12 +83,7 @@ def gibbs_fn(
             raise ArgumentError("sites", requirement, name, f"index {k}")
         shapes[name] = site["value"].shape
         values += [np.asarray(site["fn"].enumerate_support(expand=False)).ravel()] * math.prod(shapes[name])
-    if scan is None:
-        order = np.arange(len(values))
-    else:
-        scan = as_scan(scan)
-        scan._check_fits(len(values))
-        order = with_all_entries(scan.order, len(values))
+    order = order_of_updates(scan, len(values))
     # The values of each entry; where an entry has fewer than another, its first value fills the row and is masked.
     width = max(map(len, values), default=1)
     table = jnp.array([np.concatenate([row, np.full(width - len(row), row[0])]) for row in values])
@@ -119,6 +114,10 @@ def gibbs_fn(
     return update
 
 
-def with_all_entries(order: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return an order of updates in which the entries that it leaves out come first."""
-    return np.concatenate([np.setdiff1d(np.arange(n), order), order])
+def order_of_updates(scan: Any, n: int) -> NDArray[np.int64]:
+    """Return the order of a scan, after all entries that it never updates; without a scan, each of n entries once."""
+    if scan is None:
+        return np.arange(n)
+    scan = as_scan(scan)
+    scan._check_fits(n)
+    return np.concatenate([np.setdiff1d(np.arange(n), scan.order), scan.order])

@@ -11,7 +11,7 @@ import numpy as np
 from dobrushin._scan import as_scan
 from dobrushin._shared.call import public
 from dobrushin._shared.environment import require
-from dobrushin.adapters.numpyro import with_all_entries
+from dobrushin.adapters.numpyro import order_of_updates
 from dobrushin.adapters.pymc import Entries
 from dobrushin.errors import ArgumentError
 
@@ -73,12 +73,7 @@ class GibbsStep(_BlockedStep):
         chosen = [model.values_to_rvs.get(variable, variable) for variable in given]
         entries = Entries.of(model, chosen)
         free = np.flatnonzero(entries.sizes > 1)
-        if scan is None:
-            self._order = free
-        else:
-            scan = as_scan(scan)
-            scan._check_fits(len(free))
-            self._order = free[with_all_entries(scan.order, len(free))]
+        self._order = free[order_of_updates(scan, len(free))]
         self.vars = [model.rvs_to_values[variable] for variable in chosen]
         place = [(entries.values[name].name, k) for name in entries.names for k in range(entries.numbers[name].size)]
         self._places = [(*place[i], entries.lowest[i] + np.arange(entries.sizes[i])) for i in range(len(place))]

@@ -299,7 +299,7 @@ def sample(
     *,
     out: Output,
 ) -> int:
-    """Run a scan in many chains. What it gives carries no bound: see estimate and certify."""
+    """Run a scan in many chains. The draws carry no bound: see estimate and certify."""
     check_file("--output", output, endings=(".npz", ".csv"))
     given = read_given(model, evidence, beta)
     targets = read_targets(given, target)

@@ -93,8 +93,8 @@ Evidence = Annotated[
     list[str] | None,
     word(
         "EVIDENCE",
-        "Observed variables, as in smoke=yes,xray=no or 5=1; likelihoods, as in xray=yes:0.7/no:0.2; or a UAI "
-        "evidence file.",
+        "Observed variables, as in smoke=yes,xray=no or 5=1; likelihoods, as in xray=yes:0.7/no:0.2; or a file: "
+        "UAI evidence, or the .meta file of a graph of DeepDive.",
         completion.complete_evidence,
     ),
 ]

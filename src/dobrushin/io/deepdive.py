@@ -151,6 +151,7 @@ def _read_graph(source: Source) -> tuple[list[int], _Graph]:
     variables = _records(file, _VARIABLE, counts[1], "variables")
     sizes, values = variables["states"].astype(np.int64), variables["value"].astype(np.int64)
     _require(file, (sizes >= 2) & (sizes <= 2**31), "2 or more states of each variable", sizes)
+    file.require_memory(8.0 * sizes.sum(dtype=np.float64), "states")
     domains = {}
     if any(os.path.exists(path) and os.path.getsize(path) for path in _paths_beside(source, ".domains")):
         domains = _read_domains(_beside(source, ".domains"), sizes)
