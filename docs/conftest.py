@@ -4,4 +4,4 @@ import os
 
 collect_ignore = ["conf.py", "mathml.py", "make_notebook.py", "make_pictures.py"]
 if not os.environ.get("DOBRUSHIN_DATA"):
-    collect_ignore.append("gallery/counties.md")
+    collect_ignore += ["gallery/counties.md", "gallery/language.md"]

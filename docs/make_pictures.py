@@ -40,8 +40,8 @@ def draw(page: Path) -> None:
     import numpy as np
     from PIL import Image
 
-    if page.stem == "counties" and not os.environ.get("DOBRUSHIN_DATA"):
-        print("counties.md: left out, as DOBRUSHIN_DATA is not set")
+    if page.stem in ("counties", "language") and not os.environ.get("DOBRUSHIN_DATA"):
+        print(f"{page.name}: left out, as DOBRUSHIN_DATA is not set")
         return
     # Pieces of text, each followed by the name of the picture that it makes.
     pieces = IMAGE.split(page.read_text(encoding="utf-8"))

@@ -73,6 +73,15 @@ def test_a_quick_run_on_a_hundred_sentences(folder, monkeypatch):
     assert any(finding.verdict == "FAILS" for finding in named_entities.findings(worse))
 
 
+def test_crfsuite_learns_the_same_chain(folder):
+    pytest.importorskip("pycrfsuite", reason="python-crfsuite is not installed")
+    corpus, _ = named_entities.read_corpus(Store(data=folder))
+    own = named_entities.learn_chain(corpus, False, 200, np.random.SeedSequence(1))
+    theirs = named_entities.run_crfsuite(corpus, 200)
+    assert theirs["loss"] == pytest.approx(own["loss"], rel=1e-5)
+    assert own["tags"] == theirs["tags"]
+
+
 def check_posteriors(data):
     """The posteriors of a text are those of enumeration, with the weights of the fit."""
     corpus = data["corpus"]
@@ -102,9 +111,21 @@ def check_boxes(data):
         steps = part["steps"]
         assert (steps[:, 0] <= steps[:, 1]).all()
         assert len(steps) <= part["mentions"] == sum(len(find_spans(text.tags)) for text in data["corpus"].test)
-        assert len(part["bounds"]) == len(data["corpus"].truth())
+        assert len(part["bounds"]) == sum(len(text.words) for text in data["corpus"].test)
         if np.isfinite(box):  # the influence of a neighbour is at most tanh of the largest change of half a log-odds
             assert max(part["rows"]) <= 2 * np.tanh(box)
+
+
+def test_where_the_search_for_a_scan_gives_up_the_sweeps_count():
+    strong = db.influence(db.Ising.grid(3, 3, couplings=1.0))
+    assert named_entities._chosen_steps(strong, [4]) == np.inf
+    assert named_entities._systematic_steps(strong, [4]) is None
+    weak = db.influence(db.Ising({(i, i + 1): 0.2 for i in range(5)}))
+    chosen, plain = (count(weak, [2]) for count in (named_entities._chosen_steps, named_entities._systematic_steps))
+    assert chosen <= plain
+    for steps, holds in ((plain, True), (plain - 1, False)):
+        bound = db.variation(weak, db.Scan.systematic(6, steps), targets=[2]).value
+        assert (bound <= named_entities.TOLERANCE) is holds
 
 
 def test_reading(tmp_path):

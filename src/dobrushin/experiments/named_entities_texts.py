@@ -54,10 +54,6 @@ class Corpus:
         outside = kinds == ""
         return {"one kind": (same & ~outside) * 1.0, "both outside": (same & outside) * 1.0}
 
-    def truth(self) -> NDArray[np.int64]:
-        """Return the number of the label of each token of the test set."""
-        return np.array(self.codes(tag for text in self.test for tag in text.tags))
-
     def split(self, codes: Any) -> list[list[str]]:
         """Return the labels of each text of the test set, given the numbers of all."""
         ends = np.cumsum([len(text.words) for text in self.test])[:-1]
