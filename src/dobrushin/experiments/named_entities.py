@@ -41,7 +41,9 @@ TOLERANCE, CONFIDENCE = 0.05, 0.99
 PENALTY = 1.0
 ITERATIONS = 100
 # Largest weight, in size, of a pair of labels; 0 leaves independent tokens.
-BOXES = (0.0, 0.5, 1.0, 1.5, 2.0)
+BOXES = (0.0, 0.5, 0.75, 1.0, 1.5, 2.0)
+# Words of the longest text that the figure shows.
+_EXAMPLE_WORDS = 24
 # Sweeps of the systematic scan after which the bound of a token counts.
 SWEEPS = 100
 
@@ -311,11 +313,12 @@ def _count_links(texts: Iterable[Text]) -> int:
 
 
 def _choose_example(data: dict[str, Any]) -> tuple[int, int]:
-    """Return the first token of the linked text in which the two chains differ most, and the token after its last."""
+    """Return the first token, and the one after the last, of the short linked text in which the chains differ most."""
     texts = data["corpus"].test
     ends = np.cumsum([0, *(len(text.words) for text in texts)])
     change = np.abs(data["linear"]["posterior"] - data["skip"]["posterior"]).max(axis=1)
-    linked = [k for k, text in enumerate(texts) if find_links(text.words)] or range(len(texts))
+    short = [k for k, text in enumerate(texts) if len(text.words) <= _EXAMPLE_WORDS]
+    linked = [k for k in short if find_links(texts[k].words)] or short
     best = max(linked, key=lambda k: float(change[ends[k] : ends[k + 1]].max()))
     return int(ends[best]), int(ends[best + 1])
 
@@ -325,16 +328,16 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
     corpus, boxes = data["corpus"], data["boxes"]
     figure, axes = panels(1, 3, width=4.8, height=4.4)
     left, middle, right = axes[0]
-    places = np.arange(len(boxes))
     shares, scores = [100 * certified_share(part) for part in boxes.values()], [f1(corpus, p) for p in boxes.values()]
-    left.plot(places, shares, "o-", color=COLORS["DoGS"], label=f"tokens certified within {TOLERANCE}, %")
-    left.plot(places, scores, "s--", color=COLORS["systematic"], label="F1 of entities, %")
-    left.set_xticks(places, ["none" if np.isinf(box) else f"{box:g}" for box in boxes])
-    finish(left, "what a certificate costs", "box on the weights of label pairs", "percent", log="")
-    colors = ("#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-    drawn = [(box, part["steps"]) for box, part in boxes.items() if box and len(part["steps"])]
+    left.plot(shares, scores, "o-", color=COLORS["DoGS"])
+    for share, own, box in zip(shares, scores, boxes, strict=True):
+        left.annotate(_named(box), (share, own), xytext=(5, 4), textcoords="offset points", fontsize=8)
+    left.set_xlim(-4, 118)
+    finish(left, "what a certificate costs", f"tokens certified within {TOLERANCE}, %", "F1 of entities, %", "", False)
+    colors = ("#0072B2", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#D55E00")
+    drawn = [(box, part["steps"]) for box, part in boxes.items() if box and 10 * len(part["steps"]) > part["mentions"]]
     top = max((own.max() for _, own in drawn), default=1)
-    for (box, own), color in zip(reversed(drawn), colors, strict=False):
+    for (box, own), color in zip(drawn, colors, strict=False):
         middle.plot(own[:, 1], own[:, 0], ".", color=color, markersize=4, alpha=0.6, label=_named(box))
     middle.plot([1, top], [1, top], color=GREY, linewidth=0.8)
     finish(middle, f"joint law of one entity within {TOLERANCE}", "steps of systematic sweeps",
@@ -345,7 +348,9 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
 
 def _draw_example(ax: Any, data: dict[str, Any]) -> None:
     begin, end = _choose_example(data)
-    words = [word for text in data["corpus"].test for word in text.words][begin:end]
+    words = [word if len(word) <= 16 else f"{word[:15]}…" for text in data["corpus"].test for word in text.words][
+        begin:end
+    ]
     outside = data["corpus"].labels.index("O")
     places = np.arange(end - begin)
     for shift, (name, color) in zip((-0.2, 0.2), (("linear", GREY), ("skip", COLORS["DoGS"])), strict=True):

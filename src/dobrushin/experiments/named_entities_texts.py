@@ -63,18 +63,16 @@ class Corpus:
 def read_conll(path: Path) -> list[Text]:
     """Read a file with a token and its label on each line, and an empty line between texts.
 
-            Examples
-            --------
-            >>> from dataclasses import dataclass
-    from functools import cached_property
-        from pathlib import Path
-            >>> from tempfile import TemporaryDirectory
-            >>> from dobrushin.experiments.named_entities_texts import read_conll
-            >>> with TemporaryDirectory() as folder:
-            ...     path = Path(folder, "two.conll")
-            ...     _ = path.write_text("in\\tO\\nParis\\tB-location\\n\\nhi\\tO\\n")
-            ...     read_conll(path)
-            [Text(words=('in', 'Paris'), tags=('O', 'B-location')), Text(words=('hi',), tags=('O',))]
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from dobrushin.experiments.named_entities_texts import read_conll
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "two.conll")
+    ...     _ = path.write_text("in\\tO\\nParis\\tB-location\\n\\nhi\\tO\\n")
+    ...     read_conll(path)
+    [Text(words=('in', 'Paris'), tags=('O', 'B-location')), Text(words=('hi',), tags=('O',))]
     """
     texts: list[Text] = []
     rows: list[list[str]] = []
