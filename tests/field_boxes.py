@@ -89,6 +89,12 @@ def box_violations(field, boxed, shrink=1.0):
     for i in range(grid.n):
         bound = boxed.moved(np.array([i]), np.ones(1))
         checks.append((abs(whole[i] - means[i]), bound * shrink + 0.01 * cell[i]))
+        off = grid.states[:, i] - boxed.centre[i]
+        checks.append((abs(grid.law @ off**2 - inner_law @ off**2), boxed.moved_square(i) * shrink + 0.02 * cell[i]))
+        reach, mean, square = boxed.clip(i, 1.5)
+        clipped = np.clip(off, -reach, reach)
+        checks.append((abs(inner_law @ (off - clipped)), mean * shrink + 1e-6))
+        checks.append((inner_law @ (off**2 - clipped**2), square * shrink + 1e-6))
         spread = inner_law @ (grid.states[:, i] - means[i]) ** 2
         checks.append((spread, boxed.variance[i] * shrink * (1 + 1e-3) + cell[i] ** 2))
         tail = inner_law[np.abs(grid.states[:, i] - means[i]) > 2 * np.sqrt(boxed.variance[i] * shrink)].sum()
@@ -148,7 +154,7 @@ class Marginals:
         self.mesh = np.stack([part.ravel() for part in mesh])
 
     def of(self, i):
-        """Return the mean of a variable, and its distribution function."""
+        """Return the mean and the standard deviation of a variable, and its distribution function."""
         order = [i, *(k for k in range(self.n) if k != i)]
         root = np.zeros((self.n, self.n))
         root[order] = np.linalg.cholesky(self.covariance[np.ix_(order, order)])
@@ -159,4 +165,6 @@ class Marginals:
         weight = np.exp(spline(fine))
         weight /= weight.sum()
         x = self.centre[i] + root[i, 0] * fine
-        return float(weight @ x), lambda at: float(np.interp(at, x, np.cumsum(weight)))
+        mean = float(weight @ x)
+        deviation = float(np.sqrt(weight @ (x - mean) ** 2))
+        return mean, deviation, lambda at: float(np.interp(at, x, np.cumsum(weight)))

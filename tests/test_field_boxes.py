@@ -1,5 +1,6 @@
 """Coefficients of covariates, and fields on boxes: bounds against grids, answers against quadrature."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import networkx as nx
@@ -61,20 +62,21 @@ def test_answers_about_coefficients_agree_with_quadrature(likelihood):
         boxed = box_of(field._form, 1e-2)
         reference = Marginals(field._form, boxed.centre, curvature_at(field._form, boxed.centre))
         laws = [reference.of(i) for i in range(field.n_variables)]
-        means, labels = np.array([mean for mean, _ in laws]), list(field.labels)
+        means, labels = np.array([mean for mean, _, _ in laws]), list(field.labels)
         tolerance = 0.3 * float(np.sqrt(boxed.variance).max())
         answer = db.estimate(field, labels, tolerance=tolerance, confidence=0.9999, method="entropy", seed=seed)
         wrong += int(((means < answer.lower) | (means > answer.upper)).sum())
         events = [db.Exceeds(label, mean + 0.3) for label, mean in zip(labels, means, strict=True)]
-        targets = [*events, db.Quantile(labels[-1], 0.9)]
+        targets = [*events, db.Quantile(labels[-1], 0.9), db.Deviation(labels[0])]
         answer = db.estimate(field, targets, tolerance=0.1, confidence=0.9999, method="entropy", seed=seed)
-        truth = np.array([1.0 - law(mean + 0.3) for mean, law in laws])
-        wrong += int(((truth < answer.lower[:-1] - 1e-4) | (truth > answer.upper[:-1] + 1e-4)).sum())
-        law = laws[-1][1]
-        wrong += not law(answer.lower[-1]) <= 0.9001 or not law(answer.upper[-1]) >= 0.8999
-        rows += 2 * len(labels) + 1
+        truth = np.array([1.0 - law(mean + 0.3) for mean, _, law in laws])
+        wrong += int(((truth < answer.lower[:-2] - 1e-4) | (truth > answer.upper[:-2] + 1e-4)).sum())
+        law = laws[-1][2]
+        wrong += not law(answer.lower[-2]) <= 0.9001 or not law(answer.upper[-2]) >= 0.8999
+        wrong += not answer.lower[-1] <= laws[0][1] <= answer.upper[-1]
+        rows += 2 * len(labels) + 2
         assert answer.plan.method == "entropy"
-        assert (answer.half_width[:-1] <= 0.1).all()
+        assert (answer.half_width[:-2] <= 0.1).all()
     assert (wrong, rows > 2) == (0, True)
 
 
@@ -112,12 +114,47 @@ def test_nothing_is_claimed_where_the_means_are_not_near_the_middle(monkeypatch)
 
     def shifted(form, outside):
         boxed = search(form, outside)
-        return entropy.Boxed(boxed.form, boxed.centre + 1.0, boxed.variance, boxed.stages, boxed.tails)
+        return replace(boxed, centre=boxed.centre + 1.0)
 
     monkeypatch.setattr(entropy, "box_of", shifted)
     answer = db.estimate(field, ["a", db.Exceeds("b", 0.0)], tolerance=0.3, method="entropy", seed=1)
     assert answer.lower.tolist() == [-np.inf, 0.0]
     assert answer.upper.tolist() == [np.inf, 1.0]
+
+
+def test_summaries_stand_for_several_targets():
+    field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0], labels=["a", "b"])
+    one = db.Summary("a", levels=[0.1, 0.9], threshold=1.0)
+    answer = db.estimate(field, [one, "b", db.Deviation("b"), db.Between("b", 0.0, 1.0)], tolerance=1e-6)
+    assert answer.states == ["mean", "sd", "quantile", "quantile", "probability", "mean", "sd", "probability"]
+    table = db.Summary.table(answer)
+    assert table.index.tolist() == ["a", "b"]
+    assert [name for name in table if "er" not in name] == ["mean", "sd", "10%", "90%", "> 1", "0 to 1"]
+    deviation = float(np.sqrt(np.linalg.inv(field.precision.toarray())[0, 0]))
+    assert table.loc["a", "sd lower"] <= deviation <= table.loc["a", "sd upper"] < deviation + 1e-6
+    assert answer[db.Deviation("b")].value[0] == table.loc["b", "sd"]
+    assert db.estimate(field, one, tolerance=1e-6).value.tolist() == answer.value[:5].tolist()
+    check_sentence(lambda: db.Summary("a", levels=[1.5]), "level .* 1.5")
+    check_sentence(lambda: db.estimate(field, db.Summary("c")), "targets .* 'c'")
+    check_sentence(lambda: db.estimate(db.Ising({(0, 1): 0.5}), db.Deviation(0)), "targets .* about fields")
+    counted = field.poisson({"a": 3})
+    with pytest.raises(db.CertificateError, match="no Lipschitz constant"):
+        db.estimate(counted, db.Deviation("a"), method="dobrushin")
+
+
+def test_deviations_without_slack_or_width_are_caught(cases, monkeypatch):
+    """Moments of the field on its box are not those of the field, nor are averages means."""
+    assert totals(box_violations, cases, shrink=0.01)[0] > 60
+    field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0])
+    truth = float(np.sqrt(2.0 / 3.0))
+    answer = db.estimate(field, db.Deviation(0), tolerance=0.1, method="entropy", seed=2)
+    assert answer.lower[0] <= truth <= answer.upper[0]
+    monkeypatch.setattr(entropy.BernsteinMean, "half_width", 0.0)
+    for name in ("moved", "moved_square"):
+        monkeypatch.setattr(entropy.Boxed, name, lambda *_: 0.0)
+    monkeypatch.setattr(entropy.Boxed, "clip", lambda self, i, _: (float(self.form.upper[i]), 0.0, 0.0))
+    answer = db.estimate(field, db.Deviation(0), tolerance=0.1, method="entropy", seed=2)
+    assert not answer.lower[0] <= truth <= answer.upper[0]
 
 
 def test_coefficients_carry_the_term_of_low_rank():

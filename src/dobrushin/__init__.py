@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         log_partition,
         plan,
     )
-    from dobrushin._fields import Between, Exceeds, GaussianField, Quantile
+    from dobrushin._fields import Between, Deviation, Exceeds, GaussianField, Quantile, Summary
     from dobrushin._influence import Influence, influence
     from dobrushin._learning import EM, Fit, GibbsGradient, MarginalGradient, fit
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
@@ -83,7 +83,7 @@ _NAMES = {  # by the module that has them
         "FormatError Interrupted ToleranceError UncertifiedStep VacuousBoundWarning WorkerError"
     ),
     "_estimate": "Estimate Estimates Joint Plan Statistic estimate estimate_many log_evidence log_partition plan",
-    "_fields": "Between Exceeds GaussianField Quantile",
+    "_fields": "Between Deviation Exceeds GaussianField Quantile Summary",
     "_influence": "Influence influence",
     "io": "open_model read read_evidence write",
     "_learning": "EM Fit GibbsGradient MarginalGradient fit",
@@ -110,6 +110,7 @@ __all__ = [
     "CheckpointWarning",
     "Coalescence",
     "CoalescenceError",
+    "Deviation",
     "Diagnosis",
     "Estimate",
     "Estimates",
@@ -138,6 +139,7 @@ __all__ = [
     "ScanResult",
     "SpinMRF",
     "Statistic",
+    "Summary",
     "ToleranceError",
     "UncertifiedStep",
     "VacuousBoundWarning",

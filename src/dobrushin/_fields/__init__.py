@@ -8,17 +8,19 @@ from dobrushin._fields.anchor import FIELD_METHODS
 from dobrushin._fields.chains import FieldChains
 from dobrushin._fields.entropy import FieldEntropy
 from dobrushin._fields.model import GaussianField
-from dobrushin._fields.questions import Between, Exceeds, Quantile
+from dobrushin._fields.questions import Between, Deviation, Exceeds, Quantile, Summary
 from dobrushin._fields.solve import FieldExact, FieldLocal
 from dobrushin._fields.terms import FieldTerms
 
 __all__ = [
     "FIELD_METHODS",
     "Between",
+    "Deviation",
     "Exceeds",
     "FieldTerms",
     "GaussianField",
     "Quantile",
+    "Summary",
     "certificate",
     "influence",
     "proof",

@@ -143,8 +143,8 @@ class Boxed:
         Variance proxies on the innermost box.
     stages : list of Stage
         Boxes from the outermost to the innermost; none if the field has a box of its own.
-    tails : array
-        Bounds on E |x_i - centre_i| outside of the outermost box, times the probability of being there.
+    tails, squares : array
+        Bounds on how far the outermost box moves the means of |x_i - centre_i| and of (x_i - centre_i)^2.
     """
 
     form: FieldTerms
@@ -152,6 +152,7 @@ class Boxed:
     variance: Floats
     stages: list[Stage]
     tails: Floats
+    squares: Floats
 
     @property
     def outside(self) -> float:
@@ -170,6 +171,34 @@ class Boxed:
         for outer, inner in zip(self.stages, self.stages[1:], strict=False):
             total += _shift(inner.escape, float(slopes @ np.sqrt(outer.variance[positions])))
         return total * _UP
+
+    def moved_square(self, i: int) -> float:
+        """Bound how far the box moves the mean of (x_i - centre_i)^2.
+
+        Given an event of probability p, the mean of the square of a centred sub-Gaussian variable with the proxy v is
+        at most 4 v (ln(1 / p) + ln(2) / 2).
+        """
+        if not self.stages:
+            return 0.0
+        total = float(self.squares[i])
+        for outer, inner in zip(self.stages, self.stages[1:], strict=False):
+            if (p := inner.escape) > 0.0:
+                centred = 4.0 * outer.variance[i] * (math.log(1.0 / p) + 0.35)
+                total += p * 2.0 * float(centred + outer.offset[i] ** 2)
+        return total * _UP
+
+    def clip(self, i: int, deviations: float) -> tuple[float, float, float]:
+        """Return a half-width to clip x_i - centre_i to, and how far that moves its mean and that of its square."""
+        half = float(max(self.form.upper[i] - self.centre[i], self.centre[i] - self.form.lower[i])) * _UP
+        if not self.stages:
+            return half, 0.0, 0.0
+        offset, v = float(self.stages[-1].offset[i]), float(self.variance[i])
+        reach = offset + deviations * math.sqrt(v)
+        if reach >= half:
+            return half, 0.0, 0.0
+        # P(|x - centre| > u) <= 2 exp(-(u - offset)^2 / 2 v), integrated over u, and over 2 u.
+        rest = 2.0 * v * math.exp(-0.5 * deviations**2) * _UP
+        return reach, rest / (reach - offset), 2.0 * rest * reach / (reach - offset)
 
 
 def _shift(p: float, deviation: Any) -> Any:
@@ -193,7 +222,8 @@ def box_of(form: FieldTerms, outside: float) -> Boxed:
         if variance is None:
             raise _refuse("the energy is not convex on the box.")
         spread = np.minimum(variance, 0.25 * form.width**2)
-        return Boxed(form, descend(form), spread, [], np.zeros(form.n_variables))
+        none = np.zeros(form.n_variables)
+        return Boxed(form, descend(form), spread, [], none, none)
     if np.isfinite(form.lower).any() or np.isfinite(form.upper).any():
         raise _refuse("some variables have limits and others have not: give all of them both limits, or none.")
     return _Search(form, outside).boxed()
@@ -314,10 +344,11 @@ class _Search:
         # P(x_i > centre_i + u) is log-concave in u, at least 0.86 (1 - escape) at -back, at most `escape` at
         # `half`.
         back = outer.offset + 2.0 * np.sqrt(outer.variance)
-        beyond = 2.0 * escape * (outer.half + back) / math.log(0.86 * (1.0 - escape) / escape)
-        inside = escape * (outer.half + outer.offset + np.sqrt(outer.variance))
+        scale = (outer.half + back) / math.log(0.86 * (1.0 - escape) / escape)
+        tails = 2.0 * scale + outer.half + outer.offset + np.sqrt(outer.variance)
+        squares = 4.0 * scale * (outer.half + scale) + outer.half**2 + outer.variance + outer.offset**2
         form = self.on(stages[-1].half)
-        return Boxed(form, self.centre, known[-1].variance, known, (beyond + inside) * _UP)
+        return Boxed(form, self.centre, known[-1].variance, known, escape * tails * _UP, escape * squares * _UP)
 
     def _too_wide(self, stage: Stage) -> CertificateError:
         i = int(np.argmax(stage.half))

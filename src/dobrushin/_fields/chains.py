@@ -173,6 +173,8 @@ class FieldChains(Dobrushin):
     def propose(cls, query: Query, choice: Choice) -> Method:
         if choice.best is not None:
             return choice.best
+        if any(question.state == "sd" for question in query.questions):
+            raise cls.refuse("standard deviations have no Lipschitz constant.")
         tolerance, anchor = query.tolerance, query.space.anchor
         scan = cheapest_scan(query)
         proven = None if scan is None else _bound_bias(query, scan)

@@ -22,7 +22,7 @@ from dobrushin._estimate.runs import Bias, ChainRun, StateChains
 from dobrushin._fields.anchor import FieldSpace
 from dobrushin._fields.boxes import Boxed, Decay, box_of, decay_of
 from dobrushin._fields.chains import FieldChains, FieldKernel, chains_needed
-from dobrushin._fields.intervals import SHARES, Clip, TallyTerms, most_drifted
+from dobrushin._fields.intervals import SHARES, Clip, FieldTally, Limits, TallyTerms, most_drifted
 from dobrushin._fields.terms import FieldTerms
 from dobrushin._kernels.generator import START, mix
 from dobrushin._models.near import Region, region_of
@@ -30,15 +30,22 @@ from dobrushin._sampling.kernel import FixedStart, streams_of
 from dobrushin._sampling.samples import Samples
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import Floats, frozen
+from dobrushin._shared.intervals import BernsteinMean
 from dobrushin._shared.running import Running
 from dobrushin.errors import CertificateError
 
 # Shares of the tolerance that are tried for the probability outside the box; and the share for the total variation of a
 # chain from the field on the box, which the logarithm of the number of steps pays for.
 _OUTSIDE_SHARES, _MOST_OUTSIDE = (0.05, 0.12, 0.25), 0.02
+# The same for a standard deviation, whose square has large values outside; the first whose plan takes at most this many
+# times as long as the cheapest is taken.
+_DEVIATION_SHARES, _WORTH = (0.005, 0.02, 0.06, 0.12, 0.25), 2.0
 _CHAIN_SHARE, _MOST_CHAIN = 0.002, 1e-4
 # Of the error probability: for the means that show where the field is in its box.
 _CENTRE_SHARE = 0.01
+# Deviations from the mean beyond which values are clipped, for a standard deviation.
+_CLIP_DEVIATIONS = 3.7
+_UP = 1.0 + 1e-9
 # Shorter plans of other methods are taken without a look.
 _LONG_SECONDS = 10.0
 
@@ -102,7 +109,9 @@ class FieldEntropy(FieldChains):
         if choice.best is not None and choice.best.plan.seconds <= _LONG_SECONDS:
             return choice.best
         form = query.space.form
-        shares = _OUTSIDE_SHARES if not form.is_bounded.all() else (0.0,)
+        has_deviations = any(question.state == "sd" for question in query.questions)
+        shares: tuple[float, ...] = _DEVIATION_SHARES if has_deviations else _OUTSIDE_SHARES
+        shares = (0.0,) if form.is_bounded.all() else shares
         found, refusal = [], cls.refuse("the probability outside of a box, and the random error, exceed the tolerance.")
         for share in shares:
             try:
@@ -112,6 +121,8 @@ class FieldEntropy(FieldChains):
         if not found:
             raise refusal
         best = min(found, key=lambda method: method.plan.seconds)
+        if has_deviations:
+            best = next(method for method in found if method.plan.seconds <= _WORTH * best.plan.seconds)
         return best if choice.best is None or best.plan.seconds < choice.best.plan.seconds else choice.best
 
     @classmethod
@@ -128,7 +139,11 @@ class FieldEntropy(FieldChains):
         off = goal + _slip(inner, len(scan))
         bounds = [_bound_question(question, boxed, goal, off) for question in questions]
         clips = [clip for _, clip in bounds]
-        left = tolerance - max(bias + (0.0 if clip is None else clip.slack) for bias, clip in bounds)
+        pairs = zip(questions, bounds, strict=True)  # the width of a deviation has no bound beforehand
+        known = [
+            bias + (0.0 if clip is None else clip.slack) for question, (bias, clip) in pairs if question.state != "sd"
+        ]
+        left = tolerance - max([boxed.outside + off, *known])
         chains = chains_needed(own, clips, left)
         if not chains:
             raise cls.refuse("the probability outside of a box, and the random error, exceed the tolerance.")
@@ -167,9 +182,13 @@ class FieldEntropy(FieldChains):
         errors = self.query.space.anchor.errors
         known = zip(self.query.questions, self.clips, self.bias.bounds, strict=True)
         common = self.query.error, aim, errors
+        chains = self.counted_chains(aim)
+        terms = [TallyTerms(*common, float(bias[0]), clip, self.query.tolerance) for _, clip, bias in known]
         return [
-            question.tally_for(TallyTerms(*common, float(bias[0]), clip, self.query.tolerance))
-            for question, clip, bias in known
+            DeviationTally(question, own, self.boxed, self.off, chains)
+            if question.state == "sd"
+            else question.tally_for(own)
+            for question, own in zip(self.query.questions, terms, strict=True)
         ]
 
     def begin(self, sequence: np.random.SeedSequence, running: Running) -> BoxedRun:
@@ -211,6 +230,10 @@ def _slip(space: FieldSpace, steps: int) -> float:
 def _bound_question(question: Any, boxed: Boxed, goal: float, off: float) -> tuple[float, Clip | None]:
     """Bound the bias of a question, and say how its values are averaged; None if they are counted."""
     positions, slopes = question.positions, question.slopes
+    if question.state == "sd":  # the difference of roots is at most the root of the difference
+        i = int(positions[0])
+        missed = boxed.moved_square(i) + boxed.moved(positions, slopes) ** 2 + off * float(boxed.form.width[i]) ** 2
+        return math.sqrt(missed), None
     if question.is_counted:
         return min(1.0, boxed.outside + off), None
     form = boxed.form
@@ -225,6 +248,46 @@ def _bound_question(question: Any, boxed: Boxed, goal: float, off: float) -> tup
     slack = float(slopes @ place) + 2.0**-48 * (abs(low) + span)
     proxy = min(deviation**2 * (1.0 + 1e-9), 0.25 * span**2)
     return bias + span * off, Clip(low, span, proxy, slack, off, SHARES[0])
+
+
+class DeviationTally(FieldTally):
+    """Averages x - c and (x - c)^2, clipped, for the standard deviation of x; c is the centre of the box.
+
+    Both have confidence sequences with half of the error probability.
+    """
+
+    def __init__(self, question: Any, terms: TallyTerms, boxed: Boxed, off: float, chains: int) -> None:
+        super().__init__(question, terms)
+        i = int(question.positions[0])
+        place, width = float(terms.errors.place[i]), float(boxed.form.width[i])
+        self.centre = float(boxed.centre[i])
+        self.reach, mean, square = boxed.clip(i, _CLIP_DEVIATIONS)
+        self.slacks = (
+            (mean + boxed.moved(question.positions, np.ones(1)) + off * width + place) * _UP,
+            (square + boxed.moved_square(i) + (off * self.reach + 2.0 * place) * self.reach) * _UP + 2.0**-40 * place,
+        )
+        # The half-widths that this number of chains gives with the variances of a normal law: half of the proxy, say.
+        scale = math.sqrt(math.log(4.0 / terms.error) / max(chains, 1))
+        share = 0.5 * float(boxed.variance[i]) / self.reach**2
+        self.mean = BernsteinMean(0.5 * terms.error, scale * math.sqrt(0.5 * share))
+        self.square = BernsteinMean(0.5 * terms.error, scale * 2.0 * share)
+
+    def take(self, values: Floats) -> None:
+        unit = np.clip((values - self.centre) / self.reach, -1.0, 1.0)
+        self.mean.add(0.5 * (unit + 1.0))
+        self.square.add(unit**2)
+
+    def ends(self, early: bool) -> Limits:
+        if not self.chains:
+            return Limits(math.nan, *self.question.bounds)
+        low, high = ((2.0 * end - 1.0) * self.reach for end in self.mean.interval())
+        low, high = low - self.slacks[0], high + self.slacks[0]
+        least = 0.0 if low <= 0.0 <= high else min(low * low, high * high)
+        below, above = (end * self.reach**2 for end in self.square.interval())
+        variance = [below - self.slacks[1] - max(low * low, high * high), above + self.slacks[1] - least]
+        mean, square = self.mean.total / self.chains, self.square.total / self.chains
+        value = self.reach * math.sqrt(max(square - (2.0 * mean - 1.0) ** 2, 0.0))
+        return Limits(value, math.sqrt(max(variance[0], 0.0)) / _UP, math.sqrt(max(variance[1], 0.0)) * _UP)
 
 
 class BoxedRun(ChainRun):

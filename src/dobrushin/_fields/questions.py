@@ -16,6 +16,7 @@ from dobrushin._fields.anchor import Anchor
 from dobrushin._fields.intervals import ClippedMean, EventTally, FieldTally, PlannedMean, QuantileTally, TallyTerms
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import UNIT, weighted_sum
+from dobrushin._shared.environment import require
 from dobrushin._shared.text import in_full, printable
 from dobrushin.errors import ArgumentError
 
@@ -143,6 +144,100 @@ class Quantile(OfOneVariable):
         return f"{in_full(self.level)} quantile of {printable(self.label)}"
 
 
+@dataclass(frozen=True)
+class Deviation(OfOneVariable):
+    """The standard deviation of a variable of a field, as a target of `estimate`.
+
+    As many chains are drawn as for a probability of the same tolerance; the interval may be wider than the tolerance.
+
+    Parameters
+    ----------
+    label : label
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0])
+    >>> db.estimate(field, db.Deviation(0)).value.round(3)
+    array([0.816])
+    """
+
+    label: Hashable
+
+    @property
+    def _noun(self) -> str:
+        return "standard deviation"
+
+    @property
+    def _name(self) -> str:
+        return f"standard deviation of {printable(self.label)}"
+
+
+@dataclass(frozen=True)
+class Summary(OfOneVariable):
+    """Mean, standard deviation, quantiles and an exceedance probability of a variable of a field, from one run.
+
+    A target of `estimate` that stands for several: the label, a `Deviation`, a `Quantile` for each level and, with a
+    threshold, an `Exceeds`. All intervals of a call hold at once.
+
+    Parameters
+    ----------
+    label : label
+    levels : sequence of float
+    threshold : float, optional
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0], labels=["a", "b"])
+    >>> answer = db.estimate(field, [db.Summary("a", threshold=1.0), db.Summary("b", threshold=1.0)])
+    >>> db.Summary.table(answer)[["mean", "sd", "5%", "95%", "> 1"]].round(2)
+       mean    sd    5%   95%   > 1
+    a  0.67  0.82 -0.68  2.01  0.34
+    b  0.33  0.82 -1.01  1.68  0.21
+    """
+
+    label: Hashable
+    levels: tuple[float, ...] = (0.05, 0.5, 0.95)
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "levels", tuple(self.levels))
+        _ = self.parts  # checks them
+
+    @property
+    def parts(self) -> list[Any]:
+        """Return the targets that the summary stands for."""
+        exceeds = [] if self.threshold is None else [Exceeds(self.label, self.threshold)]
+        return [self.label, Deviation(self.label), *(Quantile(self.label, level) for level in self.levels), *exceeds]
+
+    @property
+    def _name(self) -> str:
+        return f"summary of {printable(self.label)}"
+
+    @staticmethod
+    def table(answer: Any) -> Any:
+        """Return a DataFrame with a row for each label: values, and both ends of their intervals.
+
+        The index has the labels, so that the table joins other tables about the same areas, such as a GeoDataFrame.
+        """
+        pandas = require("pandas", "formats")
+        rows: dict[Hashable, dict[str, float]] = {}
+        for target, value, low, high in zip(answer.targets, answer.value, answer.lower, answer.upper, strict=True):
+            label, name = (target.label, _column(target)) if isinstance(target, OfOneVariable) else (target, "mean")
+            rows.setdefault(label, {}).update({name: value, f"{name} lower": low, f"{name} upper": high})
+        return pandas.DataFrame(list(rows.values()), index=list(rows))
+
+
+def _column(target: OfOneVariable) -> str:
+    """Return the name of a target's column in a table of summaries."""
+    if isinstance(target, Quantile):
+        return f"{100 * target.level:g}%"
+    if isinstance(target, Exceeds):
+        return f"> {target.threshold:g}"
+    return f"{target.low:g} to {target.high:g}" if isinstance(target, Between) else "sd"
+
+
 _MEANS = "empirical Bernstein or Gaussian concentration"  # intervals
 
 # -- questions ---------------------------------------------------------------------------------
@@ -208,12 +303,18 @@ class FieldQuestion(TargetQuestion):
 class FieldReader(TargetReader):
     """Turns targets into questions about a field."""
 
-    kinds: ClassVar[str] = "Exceeds, Between, Quantile, Statistic"
+    kinds: ClassVar[str] = "Exceeds, Between, Quantile, Deviation, Summary, Statistic"
     space: Any
 
     def __init__(self, model: Any, evidence: dict[Hashable, Any], rest: Any, space: Any) -> None:
         super().__init__(model, evidence, rest)
         object.__setattr__(self, "space", space)
+
+    def read_targets(self, targets: Any) -> list[Any]:
+        items = [targets] if isinstance(targets, Summary) else targets
+        if isinstance(items, list | tuple) and any(isinstance(item, Summary) for item in items):
+            items = [part for item in items for part in (item.parts if isinstance(item, Summary) else [item])]
+        return super().read_targets(items)
 
     def read_variables(self, positions: NDArray[np.int64]) -> list[Any]:
         return [self._mean(i) for i in positions.tolist()]
@@ -226,12 +327,15 @@ class FieldReader(TargetReader):
         if isinstance(target, Statistic):
             return self._read_statistic(target)
         if not isinstance(target, OfOneVariable):
-            raise ArgumentError("targets", "means, Exceeds, Between, Quantile or Statistic for a field", target)
+            kinds = "means, Exceeds, Between, Quantile, Deviation, Summary or Statistic for a field"
+            raise ArgumentError("targets", kinds, target)
         position = self.positions([target.label])
         common = (position, np.ones(1), self.space, target)
         if isinstance(target, Quantile):
             bounds = self.space.bounds_at(int(position[0]))
             return FieldQuestion(*common, "quantile", bounds, interval="order statistics")
+        if isinstance(target, Deviation):
+            return FieldQuestion(*common, "sd", (0.0, math.inf), interval="empirical Bernstein")
         return FieldQuestion(*common, "probability")
 
     def _read_statistic(self, statistic: Statistic) -> FieldQuestion:

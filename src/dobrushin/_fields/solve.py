@@ -27,7 +27,7 @@ from dobrushin._estimate.targets import Statistic, Target, TargetReader
 from dobrushin._fields.anchor import REMEDY, supersolve
 from dobrushin._fields.boxes import MAX_VARIABLES, bound_inverse
 from dobrushin._fields.likelihood import TERMS
-from dobrushin._fields.questions import FieldQuestion, FieldReader, Quantile
+from dobrushin._fields.questions import Deviation, FieldQuestion, FieldReader, Quantile
 from dobrushin._fields.terms import SMALLEST, FieldTerms
 from dobrushin._models.model import Model
 from dobrushin._models.near import Numbering
@@ -162,6 +162,9 @@ def answer_question(system: System, question: FieldQuestion, outside: Outside) -
     if variance_error is None:
         return None
     solution = Solution(mean, mean_error, float(v[i]), variance_error)
+    if isinstance(question.target, Deviation):
+        low, middle, high = (math.sqrt(max(v_i, 0.0)) for v_i in (v[i] - variance_error, v[i], v[i] + variance_error))
+        return _solved(middle, low * (1.0 - 4 * UNIT), high * (1.0 + 4 * UNIT))
     if isinstance(question.target, Quantile):
         return _quantile(question.target.level, solution)
     return _solved(*_probability(question.target._ends, solution))
