@@ -733,3 +733,17 @@ def test_an_interval_wider_than_its_tolerance_is_no_success(tmp_path):
     assert json.loads(out.read_text())["stopped_by"] == "draws too close to an end of the event to decide"
     code, _, _ = call("estimate", path, "--target", "0>5", "--tolerance", "0.1", "--seed", "1")
     assert code == 0
+
+
+def test_hints_about_files_are_told_in_words_of_the_command_line(tmp_path, monkeypatch):
+    latin, observed = tmp_path / "latin.bif", tmp_path / "seen.evid"
+    latin.write_bytes(b"network \xe9 { }")
+    observed.write_text("1 0 1")
+    assert call("inspect", latin)[2].endswith("Western European text.\n")
+    assert call("inspect", observed)[2].endswith("Give it with --evidence.\n")
+    monkeypatch.setattr("dobrushin.io.source.LIMIT", 1000)
+    monkeypatch.setattr("dobrushin._shared.memory.memory_limit", lambda _: 2)
+    (tmp_path / "large.uai").write_text("MARKOV " + "1 " * 1000)
+    code, _, error = call("inspect", tmp_path / "large.uai")
+    assert code == 1
+    assert error.endswith("found more. The limit is 1 GiB, or half of the free memory if that is more.\n")

@@ -251,7 +251,9 @@ def _explain(error: Exception, options: Mapping[str, str]) -> tuple[str, int]:
         case db.BudgetError():
             remedy = " Try another --method." if "method" in options else " Ask for fewer --steps."
             return error.message + (remedy if "method" in options or "steps" in options else ""), FAILED
-        case db.FormatError() | db.WorkerError():
+        case db.FormatError():
+            return f"{error.message} {_hint_for_file(error)}".rstrip(), FAILED
+        case db.WorkerError():
             return error.message, FAILED
         case FileNotFoundError():
             return f"There is no file {error.filename}{_nearest_file(error.filename)}.", FAILED
@@ -279,6 +281,18 @@ def _less_memory(required: float) -> str:
 
     less = "fix some variables with --evidence, or try another --method."
     return f"Allow more with --memory-limit, {less}" if required <= free_memory() else less[0].upper() + less[1:]
+
+
+def _hint_for_file(error: db.FormatError) -> str:
+    """Return the hint of an error about a file in words of the command line; others are for callers from Python."""
+    from dobrushin.io.source import ALLOW_MORE, SAVE_AS_UTF8
+
+    hints = {
+        ALLOW_MORE: "The limit is 1 GiB, or half of the free memory if that is more.",
+        SAVE_AS_UTF8: SAVE_AS_UTF8,
+        "read_evidence reads it.": "Give it with --evidence.",
+    }
+    return hints.get(error.hint, "")
 
 
 def _nearest_file(name: Any) -> str:

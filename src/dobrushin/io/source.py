@@ -31,8 +31,8 @@ LIMIT = 2**30
 # takes ten times the memory of their numbers.
 _PIECE_BYTES = 2**20
 _PACKED = b"\x1f\x8b"  # how gzip files begin
-_ALLOW_MORE = "Allow more with memory_limit=."
-_SAVE_AS_UTF8 = "Save the file as UTF-8: iconv -f latin1 -t utf-8 converts Western European text."
+ALLOW_MORE = "Allow more with memory_limit=."
+SAVE_AS_UTF8 = "Save the file as UTF-8: iconv -f latin1 -t utf-8 converts Western European text."
 
 Path = str | os.PathLike[str]
 
@@ -53,7 +53,7 @@ class Source:
     def require_memory(self, size: float, what: str, offset: int | None = None) -> None:
         """Fail if objects of `size` bytes would be more than the limit; call before making them."""
         if not size <= self.limit:
-            raise self.error(f"{what} of at most {self.limit} bytes", f"{size:.4g} bytes", offset, _ALLOW_MORE)
+            raise self.error(f"{what} of at most {self.limit} bytes", f"{size:.4g} bytes", offset, ALLOW_MORE)
 
     def text(self) -> str:
         """Return the content as UTF-8."""
@@ -61,7 +61,7 @@ class Source:
             return self.data.decode("utf-8")
         except UnicodeDecodeError as error:
             found = f"byte 0x{self.data[error.start]:02x} at offset {error.start}"
-            raise self.error("UTF-8 text", found, error.start, _SAVE_AS_UTF8) from None
+            raise self.error("UTF-8 text", found, error.start, SAVE_AS_UTF8) from None
 
 
 def load(path: Path, limit: float | str) -> Source:
@@ -78,7 +78,7 @@ def load(path: Path, limit: float | str) -> Source:
             while piece := (packed if is_packed else plain).read(_PIECE_BYTES):
                 size += len(piece)
                 if size > limit:
-                    raise FormatError(name, f"at most {limit} bytes when unpacked", "more", hint=_ALLOW_MORE)
+                    raise FormatError(name, f"at most {limit} bytes when unpacked", "more", hint=ALLOW_MORE)
                 pieces.append(piece)
         except EOFError:
             raise FormatError(name, "a whole gzip file", "one that ends early") from None
