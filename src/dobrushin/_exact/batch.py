@@ -33,10 +33,18 @@ _STEPS_PER_LOOK = 64
 class BatchSums(NamedTuple):
     """Sums of each model of a batch."""
 
-    marginals: list[Floats]  # by group: joint probabilities
+    # By group: weights of the joint states, and their sums; with an axis of length 1 where all models have the same.
+    weights: list[Floats]
+    totals: list[Floats]
     relative: float  # a probability p is off by at most relative p + `NEGLIGIBLE`
     log_partition: Floats
     is_valid: Bools  # where not, numbers underflowed or no state is allowed, and nothing is known about that model
+
+    def marginals(self) -> list[Floats]:
+        """Return the joint probabilities of each group, with an axis for all models."""
+        count = len(self.log_partition)
+        shares = [weights / total for weights, total in zip(self.weights, self.totals, strict=True)]
+        return [share if share.shape[-1] == count else np.repeat(share, count, axis=-1) for share in shares]
 
 
 class _Step(NamedTuple):
@@ -45,6 +53,7 @@ class _Step(NamedTuple):
     summed: Scope  # axes that are summed out
     terms: int  # of each sum
     finished: list[int]  # tables that no later step reads
+    is_read: bool  # whether its table is asked for, and no operand
 
 
 @dataclass
@@ -52,9 +61,14 @@ class _Account:
     """How far the entries of a table may be off: see `contraction.account`."""
 
     units: float = _EXP
-    absolute: Floats | float = 0.0
+    absolute: Floats | float | None = None  # None: nothing has underflowed
     least: float = 0.0  # logarithm to base 2 of a lower bound on its positive entries
     exponent: Array | int = 0
+
+    @property
+    def loss(self) -> Floats | float:
+        """Largest absolute error."""
+        return 0.0 if self.absolute is None else self.absolute
 
 
 class BatchProgram:
@@ -63,7 +77,8 @@ class BatchProgram:
     def __init__(self, program: SumProgram) -> None:
         self.program = program
         last = {int(block): t for t in range(len(program.made)) for block in program.operands_of(t)}
-        kept = {*program.reads, *program.roots}
+        reads = set(program.reads)
+        kept = {*reads, *program.roots}
         self._steps = []
         for t, made in enumerate(program.made.tolist()):
             blocks = program.operands_of(t).tolist()
@@ -77,7 +92,7 @@ class BatchProgram:
                 operands.append((block, axes, tuple(k if v in scope else 1 for v, k in zip(whole, sizes, strict=True))))
             summed = tuple(range(len(out), len(whole)))
             finished = [block for block in blocks if last[block] == t and block not in kept]
-            self._steps.append(_Step(made, operands, summed, math.prod(sizes[len(out) :]), finished))
+            self._steps.append(_Step(made, operands, summed, math.prod(sizes[len(out) :]), finished, made in reads))
 
     def run(self, logs: Sequence[Floats], n_models: int) -> BatchSums:
         """Make the sums.
@@ -101,7 +116,7 @@ class BatchProgram:
             shifted = log - top
             span = -float(shifted.min(where=shifted > -np.inf, initial=0.0))
             store[block] = np.exp(shifted)
-            loss = UNDERFLOW if span > 700.0 else 0.0
+            loss = UNDERFLOW if span > 700.0 else None
             accounts[block] = _Account(_EXP + min(span, 746.0), loss, -1.5 * min(span, 710.0) - 1.0)
         for block in program.ones:
             store[block], accounts[block] = np.ones((*self._shape(block), 1)), _Account(0.0)
@@ -111,21 +126,22 @@ class BatchProgram:
             store[step.made], accounts[step.made] = _multiply(step, store, accounts, is_valid)
             for block in step.finished:
                 del store[block]
-        marginals, units = [], 0.0
+        tables, totals, units = [], [], 0.0
         for block in program.reads:
             weights = store[block]
             size = math.prod(weights.shape[:-1])
             total = weights.sum(axis=tuple(range(weights.ndim - 1)))
-            marginal = weights / np.where(total > 0.0, total, 1.0)
-            marginals.append(marginal if marginal.shape[-1] == n_models else np.repeat(marginal, n_models, axis=-1))
+            tables.append(weights)
+            totals.append(np.where(total > 0.0, total, 1.0))
+            is_valid &= total > 0.0
             units = max(units, accounts[block].units + size + 4.0)
-            is_valid &= 8.0 * (size + 1) * accounts[block].absolute < NEGLIGIBLE
+            is_valid &= 8.0 * (size + 1) * accounts[block].loss < NEGLIGIBLE
         for block in program.roots:
             log_partition += np.log(np.maximum(store[block], _LEAST)) + accounts[block].exponent * math.log(2.0)
-            is_valid &= accounts[block].absolute < NEGLIGIBLE
+            is_valid &= accounts[block].loss < NEGLIGIBLE
         share = units * UNIT
         relative = 2.02 * share / (1.0 - 2.0 * share) if share < 2.0**-20 else math.inf
-        return BatchSums(marginals, relative, log_partition, is_valid)
+        return BatchSums(tables, totals, relative, log_partition, is_valid)
 
     def _shape(self, block: int) -> tuple[int, ...]:
         return tuple(self.program.sizes[self.program.scope_of(block)].tolist())
@@ -151,12 +167,17 @@ def _multiply(
         product = product * last if parts else last
         table = product.sum(axis=step.summed) if summed else product
     used = [accounts[block] for block, *_ in step.operands]
-    units = sum(part.units for part in used) + len(used) + 2.0 * step.terms
-    with np.errstate(over="ignore"):
-        absolute = np.expm1(sum(np.log1p(2.0 * part.absolute) for part in used)) * 1.001
-    lowest, power = sum(part.least for part in used), sum(part.exponent for part in used)
-    if lowest < -1000.0:
-        absolute = absolute + len(used) * UNDERFLOW
+    units = sum([part.units for part in used]) + len(used) + 2.0 * step.terms
+    lowest = sum([part.least for part in used])
+    losses = [part.absolute for part in used if part.absolute is not None]
+    absolute: Floats | float | None = None
+    if losses or lowest < -1000.0:
+        with np.errstate(over="ignore"):
+            absolute = np.expm1(sum([np.log1p(2.0 * loss) for loss in losses])) * 1.001
+        absolute = absolute + len(used) * UNDERFLOW * (lowest < -1000.0)
+    elif step.is_read:
+        return table, _Account(units)
+    power = sum([part.exponent for part in used])
     most = table.max(axis=tuple(range(table.ndim - 1)))
     if (smallest := most.min(initial=1.0)) < _SCALED_BELOW or most.max(initial=0.0) > 1.0:
         if smallest < _LEAST:
@@ -165,7 +186,10 @@ def _multiply(
         shift = np.frexp(most)[1]
         scale = np.ldexp(1.0, -shift)
         table, power = table * scale, power + shift
-        with np.errstate(over="ignore"):
-            absolute = absolute * scale
+        if absolute is not None:
+            with np.errstate(over="ignore"):
+                absolute = absolute * scale
     least = math.log2(float(table.min(where=table > 0.0, initial=1.0))) - 1.0
-    return table, _Account(units, step.terms * absolute * 1.001, least, power)
+    if absolute is not None:
+        absolute = step.terms * absolute * 1.001
+    return table, _Account(units, absolute, least, power)

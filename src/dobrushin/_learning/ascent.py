@@ -281,7 +281,7 @@ class Ascent:
         """Return the next parameters and the step size that leads there, where the caller sets none."""
         raise NotImplementedError
 
-    def data_means(self, entries: Vector) -> tuple[Vector, Vector | float, float]:
+    def data_means(self, entries: Vector, rounding: float) -> tuple[Vector, Vector | float, float]:
         """Return the means of the free statistics over the data, their error, and the logarithm of the data's weight.
 
         Where values are missing, the statistics are expected values, and the weight is the sum over the values.
@@ -292,15 +292,18 @@ class Ascent:
             return self._known, 0.0, weight
         sums = self._missing.run(entries)
         means = self._known + self.structure.means(sums.entries, rows)
-        return means, self.error_of(sums, rows), weight + sums.log_partition
+        return means, self.error_of(sums, rows, rounding), weight + sums.log_partition
 
-    def error_of(self, sums: Counts, rows: float) -> Vector:
-        """Bound the errors of means of statistics that exact sums over some rows gave."""
+    def error_of(self, sums: Counts, rows: float, rounding: float = 0.0) -> Vector:
+        """Bound the errors of means of statistics that exact sums over some rows gave.
+
+        `rounding` bounds that of the log-density, which moves probabilities by a factor of at most e^(2 rounding).
+        """
         size = self.structure.means(sums.entries, rows, is_size=True)
         # Additions: over the entries of a weight, and for each entry over the factors and observations that it counts.
         terms = np.diff(self.structure.table_start).max() + self.structure.most_terms
         terms += len(self.structure.table_of) + self.observed.n_rows
-        share = 2.0 * sums.relative + terms * (2.0 * sums.absolute + 2.0**-50)
+        share = 2.0 * sums.relative + terms * (2.0 * sums.absolute + 2.0**-50) + 2.0 * math.expm1(2.0 * rounding)
         return size * share if share < 1.0 else np.full(len(size), np.inf)
 
     def run(
@@ -363,7 +366,7 @@ class Ascent:
         """Return the gradient at theta and the expectation that it is made of."""
         full = self.structure.fill(self.theta)
         found = self.expectation(full, len(self.rows))
-        data, error, _ = self.data_means(self.structure.entries(full))
+        data, error, _ = self.data_means(self.structure.entries(full), self.structure.rounding(full))
         return data - found.means - self.options.ridge * self.theta, found._replace(bias=found.bias + error)
 
     def finish(self, theta: Vector, size: float, norm: float, found: Expectation, value: float) -> None:
@@ -441,12 +444,15 @@ class ExactAscent(Ascent):
     def evaluate(self, theta: Vector) -> tuple[Vector, Expectation, float]:
         """Return the gradient, the expectation, and the mean log-likelihood."""
         structure, rows = self.structure, self.observed.n_rows
-        entries = structure.entries(structure.fill(theta))
+        full = structure.fill(theta)
+        entries = structure.entries(full)
         sums = self._sums.run(entries)
         means = structure.means(sums.entries, 1.0)
-        data, error, weight = self.data_means(entries)
+        rounding = structure.rounding(full)
+        data, error, weight = self.data_means(entries, rounding)
         value = (weight / rows - sums.log_partition) / structure.n_graphs
-        return data - means - self.options.ridge * theta, Expectation(means, error + self.error_of(sums, 1.0)), value
+        found = Expectation(means, error + self.error_of(sums, 1.0, rounding))
+        return data - means - self.options.ridge * theta, found, value
 
     def choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
         """Try the direction of L-BFGS with steps 1, 1/2, ... until the objective rises as it should."""

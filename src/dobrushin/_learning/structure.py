@@ -97,7 +97,8 @@ class Structure:
     def model(self, full: Floats) -> Model:
         """Return the model with these parameters."""
         if self.make is None:
-            model: Model = FactorGraph._from_form(self.tables(self.entries(full)), self.labels)
+            graph = FactorGraph._from_form(self.tables(self.entries(full)), self.labels)
+            model: Model = graph._off_by(self.rounding(full))
         else:
             model = self.make(full)
         return model._name_states(self.state_names)
@@ -119,6 +120,15 @@ class Structure:
         """Return the entries of all tables."""
         found: Floats = self.base + self.design @ full
         return found
+
+    def rounding(self, full: Floats) -> float:
+        """Bound how far the rounding of the tables moves the log-density of a joint state."""
+        if self.vocabulary is None:  # an entry is a parameter, up to its sign
+            return 0.0
+        sizes = np.where(np.isfinite(self.base), np.abs(self.base), 0.0) + self._sizes_of_weights @ np.abs(full)
+        largest = np.maximum.reduceat(sizes, self.table_start[:-1])[self.table_of]
+        terms = 2.0 + float(np.diff(self.design.indptr).max(initial=0))
+        return float(largest.sum()) * terms * 2.0**-52
 
     @cached_property
     def weights(self) -> sparse.csr_array:

@@ -46,7 +46,10 @@ class _Shape(NamedTuple):
 
 
 class _Found(NamedTuple):
-    marginals: list[Floats]
+    """Sums of some models: weights of joint states by group, with the sums by which they are divided."""
+
+    weights: list[Floats]
+    totals: list[Floats]
     log_partition: Floats
     relative: float
     absolute: float
@@ -129,12 +132,13 @@ class ExactSums:
                 own = np.ones(count) if weights is None else weights[rows]
                 total += float(found.log_partition @ own)
                 relative, absolute = max(relative, found.relative), max(absolute, found.absolute)
-                for place, marginal in zip(places, found.marginals, strict=False):
-                    flat = marginal.reshape(-1, count) * own
-                    if place.shape[1] == 1:
-                        counts[place[:, 0]] += flat.sum(axis=1)
+                for place, table, sums in zip(places, found.weights, found.totals, strict=False):
+                    share = own / sums
+                    flat = table.reshape(len(place), -1)
+                    if place.shape[1] > 1:
+                        np.add.at(counts, place, flat * share)
                     else:
-                        np.add.at(counts, place, flat)
+                        counts[place[:, 0]] += flat @ share if flat.shape[1] == count else flat[:, 0] * share.sum()
         return Counts(total, counts, relative, absolute)
 
     def marginals(self, entries: Floats) -> Iterator[tuple[int, Ints, Floats]]:
@@ -143,8 +147,8 @@ class ExactSums:
             for parts, rows in self._batches(shape):
                 logs, _ = self._log_tables(shape, entries, parts, rows)
                 found = self._sum(shape, logs, len(rows), rows)
-                for v, marginal in zip(shape.variables[:, parts[0]].tolist(), found.marginals, strict=True):
-                    yield v, rows, marginal
+                for v, weights, total in zip(shape.variables[:, parts[0]], found.weights, found.totals, strict=True):
+                    yield int(v), rows, np.broadcast_to(weights / total, (len(weights), len(rows)))
 
     def _batches(self, shape: _Shape) -> Iterator[tuple[Ints, Ints]]:
         """Yield parts and observations that are summed together: many of one kind, and one of the other."""
@@ -182,8 +186,10 @@ class ExactSums:
         if count >= _MIN_BATCH and shape.plan.entries <= _MAX_ENTRIES:
             found = shape.batch.run(logs, count)
             left = np.flatnonzero(~found.is_valid)
-            marginals, log_partition = found.marginals, found.log_partition
-            relative, absolute = found.relative, NEGLIGIBLE
+            log_partition, relative, absolute = found.log_partition, found.relative, NEGLIGIBLE
+            if not len(left):
+                return _Found(found.weights, found.totals, log_partition, relative, absolute)
+            marginals = found.marginals()
         else:
             left, log_partition, relative, absolute = np.arange(count), np.empty(count), 0.0, 0.0
             sizes = shape.plan.program.sizes
@@ -205,4 +211,4 @@ class ExactSums:
             relative, absolute = max(relative, sums.relative), max(absolute, sums.absolute)
             for marginal, part in zip(marginals, sums.marginals, strict=True):
                 marginal[..., k] = part
-        return _Found(marginals, log_partition, relative, absolute)
+        return _Found(marginals, [np.ones(1)] * len(marginals), log_partition, relative, absolute)
