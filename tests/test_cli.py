@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import io
 import json
 import os
 import re
@@ -747,3 +748,16 @@ def test_hints_about_files_are_told_in_words_of_the_command_line(tmp_path, monke
     code, _, error = call("inspect", tmp_path / "large.uai")
     assert code == 1
     assert error.endswith("found more. The limit is 1 GiB, or half of the free memory if that is more.\n")
+
+
+def test_letters_that_a_terminal_does_not_have_are_replaced(monkeypatch):
+    from dobrushin.cli import main
+
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "argv", ["dobrushin", "reproduce"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    stream.flush()
+    assert ended.value.code == 0
+    assert b"40 ? 40 Ising" in stream.buffer.getvalue()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
 
 def main() -> None:
-    """Entry point of the `dobrushin` command."""
+    """Run the `dobrushin` command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without such letters as θ shows marks instead
+        sys.stdout.reconfigure(errors="replace")
     try:
         from dobrushin.cli.app import app
 
