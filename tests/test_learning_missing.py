@@ -270,6 +270,7 @@ BAD = {
     "ridge": (lambda: db.fit(NET, [[0, 1]], ridge=0.1), "'ridge' .* left out for a Bayesian network. Got 0.1"),
     "box": (lambda: db.fit(NET, [[0, 1]], box=0.1), "'box' .* left out for a Bayesian network. Got 0.1"),
     "learn": (lambda: db.fit(NET, [[0, 1]], learn="edges"), "'learn' .* left out for a Bayesian network. Got 'edges'"),
+    "initial": (lambda: db.fit(NET, [[0, 1]], initial=np.zeros(6)), "'initial' .* left out for a Bayesian network."),
     "prior": (lambda: db.EM(prior=-1), "'prior' .* non-negative and finite. Got -1"),
     "starts": (lambda: db.EM(starts=0), "'starts' .* at least 1. Got 0"),
 }  # fmt: skip

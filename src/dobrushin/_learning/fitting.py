@@ -10,12 +10,13 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dobrushin._learning.ascent import Ascent, AscentOptions, ExactAscent, Fit
+from dobrushin._learning.ascent import Ascent, AscentOptions, ExactAscent
 from dobrushin._learning.certified import MarginalAscent, MarginalGradient
 from dobrushin._learning.data import Observed, read_graphs, read_observations, read_table
 from dobrushin._learning.em import EM, EMAscent, network_of_edges, network_structure
 from dobrushin._learning.features import read_features
 from dobrushin._learning.gibbs import GibbsAscent, GibbsGradient
+from dobrushin._learning.result import Fit
 from dobrushin._learning.structure import FAMILIES, Structure, structure_of
 from dobrushin._models import Model
 from dobrushin._models.couplings import name_variables
@@ -193,9 +194,10 @@ def fit(
     theta = np.clip(theta, options.low, options.high)
     ascent: Ascent
     if structure.rows is not None:
-        given = {"ridge": ridge, "box": box, "initial": initial, "learning_rate": rate, "learn": learn}
+        given = {"ridge": ridge or None, "box": box, "initial": initial, "learning_rate": rate}
+        given["learn"] = None if learn == "all" else learn
         for name, value in given.items():
-            if value is not None and value not in (0.0, "all"):
+            if value is not None:
                 raise ArgumentError(name, "left out for a Bayesian network", value)
         method = method if isinstance(method, EM) else EM()
         ascent = EMAscent(structure, observed, options, method, sequence)
