@@ -20,7 +20,7 @@ _UP, _ULPS = 1.0 + 2.0**-40, 2.0**-50
 # Sweeps of the recursion: most, and between looks at how much they still help.
 _SWEEPS, _SWEEPS_PER_LOOK, _HELPS = 128, 8, 0.99
 # Differences of potentials that are computed; where there are more, nothing is bounded.
-_MOST_WORK = 2.0**24
+_MOST_WORK = 2.0**21
 
 
 def boundary_effect(around: RegionFactors, targets: Ints) -> Floats:
@@ -77,16 +77,16 @@ def _double_differences(factors: FactorTables) -> Floats:
     starts, ranges = factors.scope_start, np.full(len(factors.scope), np.inf)
     alike: dict[tuple[int, ...], list[int]] = {}
     for k in range(factors.n_factors):
-        alike.setdefault(tuple(factors.sizes[factors.scope_of(k)].tolist()), []).append(k)
+        table = factors.factor(k)[1]
+        if np.isfinite(table).all():
+            alike.setdefault(table.shape, []).append(k)
     for shape, same in alike.items():
-        entries = factors.table_start[same][:, None] + np.arange(math.prod(shape))
-        tables = factors.table[entries]
-        with np.errstate(invalid="ignore"):
-            for axis, states in enumerate(shape):
-                rows = np.moveaxis(tables.reshape(-1, *shape), axis + 1, 1).reshape(len(same), states, -1)
-                found = np.zeros(len(same))
-                for a, b in combinations(range(states), 2):
-                    found = np.maximum(found, np.ptp(rows[:, a] - rows[:, b], axis=1))
-                found += _ULPS * np.abs(tables).max(axis=1)
-                ranges[starts[same] + axis] = np.where(np.isinf(tables).any(axis=1), np.inf, found)
+        tables = factors.table[factors.table_start[same][:, None] + np.arange(math.prod(shape))]
+        error = _ULPS * np.abs(tables).max(axis=1)
+        for axis, states in enumerate(shape):
+            rows = np.moveaxis(tables.reshape(-1, *shape), axis + 1, 1).reshape(len(same), states, -1)
+            found = np.zeros(len(same))
+            for a, b in combinations(range(states), 2):
+                found = np.maximum(found, np.ptp(rows[:, a] - rows[:, b], axis=1))
+            ranges[starts[same] + axis] = found + error
     return ranges
