@@ -3,11 +3,13 @@
 import os
 from concurrent.futures import Executor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import dobrushin as db
+from dobrushin._estimate import parts
 from dobrushin._estimate.method import METHODS
 from dobrushin._estimate.parts import _split
 from dobrushin._estimate.query import make_query, read_settings
@@ -188,3 +190,21 @@ def test_a_confidence_that_rounding_takes_for_certainty_is_refused():
     for method in ("coalescence", "parts", "dobrushin"):
         with pytest.raises(db.ArgumentError, match=r"at most 1 - 1e-12"):
             db.estimate(TINY, [0], method=method, confidence=1 - 1e-16)
+
+
+def test_parts_are_not_planned_further_once_they_take_as_long_as_the_whole(monkeypatch):
+    model = together(*(db.Ising.grid(1, 21 + k, couplings=0.2, fields=0.1) for k in range(5)))
+    pieces = _split(make_query(model, list(model.labels), {}, SETTINGS))
+    assert len(pieces) == 5
+    asked = []
+
+    def choose(query):
+        asked.append(query.model.n_variables)
+        plan = SimpleNamespace(seconds=1.0, reaches_tolerance=True)
+        return SimpleNamespace(plan=plan, needed_updates=lambda: 0)
+
+    monkeypatch.setattr(parts, "choose", choose)
+    assert parts._plan_faster(pieces, None, 2.5) is None
+    assert asked == [25, 24, 23]
+    faster = parts._plan_faster(pieces, None, 5.5)
+    assert [piece.rows.tolist() for piece in faster] == [piece.rows.tolist() for piece in pieces]

@@ -96,16 +96,17 @@ class ByParts(Method):
             if choice.by_name:
                 raise cls.refuse("all targets depend on the same variables, so the query cannot be split.")
             return best
+        choice.can_sample = True  # later methods are considered for each part
+        if best is not None:
+            faster = _plan_faster(pieces, query.budget, best.plan.seconds)
+            return best if faster is None else cls(query, cls._draft(query, faster), faster)
         planned = _plan_all(pieces, query.budget)
-        choice.can_sample = True  # later methods were already considered for each part
         if not any(piece.method for piece in planned):
             largest = max(planned, key=lambda piece: piece.query.model.n_variables)
             unfinished = cls(query, cls.draft(query, "no part has a certificate", None), planned)
             choice.so_far.append(unfinished.so_far)
             raise cls.refuse(f"{largest.words}: {largest.reason}")
-        own = cls(query, cls._draft(query, planned), planned)
-        is_better = best is None or (own.plan.reaches_tolerance and own.plan.seconds < best.plan.seconds)
-        return own if is_better else best
+        return cls(query, cls._draft(query, planned), planned)
 
     @classmethod
     def _draft(cls, query: Query, pieces: list[_Piece]) -> Plan:
@@ -206,6 +207,26 @@ def _plan_all(pieces: list[_Piece], budget: float | None) -> list[_Piece]:
         if budget is not None:
             budget = max(budget - method.needed_updates(), 1.0)
     return planned
+
+
+def _plan_faster(pieces: list[_Piece], budget: float | None, seconds: float) -> list[_Piece] | None:
+    """Choose a method for each part, so that all reach the tolerance in less than `seconds` together; None if none do.
+
+    The largest parts come first: the search ends as soon as they take as long.
+    """
+    planned: list[_Piece] = []
+    for piece in reversed(pieces):
+        try:
+            method = choose(replace(piece.query, budget=budget))
+        except (CertificateError, BudgetError):
+            return None
+        seconds -= method.plan.seconds
+        if seconds <= 0.0 or not method.plan.reaches_tolerance:
+            return None
+        planned.append(replace(piece, method=method))
+        if budget is not None:
+            budget = max(budget - method.needed_updates(), 1.0)
+    return planned[::-1]
 
 
 def _own_run(number: int, sequence: np.random.SeedSequence, running: Running) -> tuple[np.random.SeedSequence, Running]:
