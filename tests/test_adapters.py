@@ -281,7 +281,7 @@ def test_samples_become_sample_sets_in_the_vartype_of_the_model(vartype):
     assert len(to_sampleset(kept, bqm)) == kept.states.shape[0] * kept.states.shape[1]
     one = db.sample(model, db.Scan([0]), seed=1, record=[model.labels[0]])
     for call, sentence in (
-        (lambda: to_sampleset(one, bqm), "with the variables of 'bqm'. Got 1 variables"),
+        (lambda: to_sampleset(one, bqm), r"with the variables of 'bqm'. Got 1 variable\."),
         (lambda: to_sampleset(3, bqm), "must be Samples. Got 3"),
         (lambda: to_sampleset(run, 3), "must be a dimod.BinaryQuadraticModel. Got 3"),
     ):

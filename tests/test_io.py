@@ -392,7 +392,7 @@ BROKEN = {
     "zeros only": (".uai", M + "4 0 0 0 0", 6, "a weight above 0 in each table, found zeros only in table 0"),
     "an underscore": (".uai", M + "4 1 1_0 1 1", 6, "a number, found '1_0'"),
     "another alphabet": (".uai", M + "4 1 \u0663 1 1", 6, r"a number, found '\u0663'"),
-    "BAYES without a table": (".uai", "BAYES 2 2 2 1 1 0 2 1 0", 1, "a table for each of 2 variables, found 1 tables"),
+    "BAYES without a table": (".uai", "BAYES 2 2 2 1 1 0 2 1 0", 1, "a table for each of 2 variables, found 1 table"),
     "BAYES with two tables": (".uai", "BAYES 2 2 2 2 1 0 1 0 2 1 0 2 1 0", 1, "found variable 0 2 times"),
     "BAYES off 1": (".uai", "BAYES\n1\n2\n1\n1 0\n2\n0.5 0.6", 7, "sum to 1 (BAYES), found the sum 1.1"),
     "BAYES in a cycle": (".uai", "BAYES 2 2 2 2\n2 1 0\n2 0 1\n4 1 0 1 0 4 1 0 1 0", 2, "no cycle, found variable 0"),

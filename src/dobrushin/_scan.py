@@ -20,7 +20,7 @@ from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Array, Floats, Ints, distinct, frozen
 from dobrushin._shared.call import public
-from dobrushin._shared.text import card
+from dobrushin._shared.text import card, counted
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -336,7 +336,7 @@ class Scan:
         for segment in self._segments:
             if segment.size() > n:
                 if segment.is_random:
-                    requirement, got = f"over {n} variables", f"{segment.n} variables"
+                    requirement, got = f"over {counted(n, 'variable')}", counted(segment.n, "variable")
                     raise ArgumentError("scan", requirement, got=got, where=f"step {step}")
                 order = segment.cut(0, min(segment.steps, segment.period)).order()
                 k = int(np.argmax(order >= n))
@@ -361,7 +361,7 @@ class Scan:
                 raise TypeError(f"steps of a scan are numbered or sliced, not {key!r}")
             t = int(key) + (len(self) if key < 0 else 0)
             if not 0 <= t < len(self):
-                raise IndexError(f"step {key} of a scan of {len(self)} steps")
+                raise IndexError(f"step {key} of a scan of {counted(len(self), 'step')}")
             return int(self[t : t + 1].order[0])
         lo, hi, stride = key.indices(len(self))
         if stride != 1:

@@ -20,7 +20,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Array, Floats, Ints, distinct, frozen, inflation, prefix_sums, weighted_sum
 from dobrushin._shared.call import public, warn
 from dobrushin._shared.compile import in_pieces
-from dobrushin._shared.text import card, rounded_up
+from dobrushin._shared.text import card, counted, rounded_up
 from dobrushin.errors import ArgumentError, VacuousBoundWarning
 from dobrushin.typing import ScanLike, Targets, Weights
 
@@ -267,7 +267,9 @@ class Variation:
         about = self._objective.describe(self._problem.n)
         verdict = " (vacuous: no better than the trivial bound)" if self.is_vacuous else ""
         kind = "total variation" if self._objective.is_set else "bias"
-        return f"{rounded_up(self.value, 6)}: bound on the {kind} of {about} after {self.steps} steps{verdict}"
+        return (
+            f"{rounded_up(self.value, 6)}: bound on the {kind} of {about} after {counted(self.steps, 'step')}{verdict}"
+        )
 
 
 @public(_WHAT, read=read_source)
@@ -370,7 +372,7 @@ def warn_vacuous(result: Variation) -> None:
     else:
         hint = ""
     warn(
-        f"The bound {rounded_up(result.value, 4)} after {result.steps} steps is vacuous for "
+        f"The bound {rounded_up(result.value, 4)} after {counted(result.steps, 'step')} is vacuous for "
         f"{result._objective.describe(result._problem.n)}. {hint}Try a longer scan, fewer targets, or a sharper "
         "influence (method='best' or 'exact'); where influence.satisfies_dobrushin is False no scan may help.",
         VacuousBoundWarning,

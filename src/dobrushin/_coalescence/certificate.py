@@ -19,7 +19,7 @@ from dobrushin._shared.call import limited, public
 from dobrushin._shared.executors import raise_trouble
 from dobrushin._shared.intervals import upper_end
 from dobrushin._shared.running import RunOptions, kept_seed, read_options, read_running, refuse_long, seed_sequence
-from dobrushin._shared.text import card, percent, rounded_up
+from dobrushin._shared.text import card, counted, percent, rounded_up
 from dobrushin.errors import ArgumentError
 from dobrushin.typing import ModelLike, ScanLike, Seed, Targets
 
@@ -173,7 +173,7 @@ class Coalescence:
         verdict = (", stopped early" if self.stopped_early else "") + (" (vacuous)" if self.is_vacuous else "")
         return (
             f"Coalescence({rounded_up(self.value, 4)}: at confidence {percent(self.confidence)}, total variation of "
-            f"{about} after {self.steps} steps, from {self.runs} runs{verdict})"
+            f"{about} after {counted(self.steps, 'step')}, from {counted(self.runs, 'run')}{verdict})"
         )
 
 

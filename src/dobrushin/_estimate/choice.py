@@ -302,7 +302,7 @@ def restrict_query(query: Query) -> tuple[Query, Numbering | None]:
     part = rest.place
     if part is None:
         return query, None
-    words = f"{part.size} of {n} variables matter to the targets"
+    words = f"{part.size} of {n} variables {'matters' if part.size == 1 else 'matter'} to the targets"
     log.info("%s", words)
     questions = [replace(question, positions=part.own(question.positions)) for question in query.questions]
     return replace(query, space=rest, questions=questions, relevance=words), part

@@ -34,7 +34,7 @@ from dobrushin._scan import Scan
 from dobrushin._shared.call import LateError, current_deadline
 from dobrushin._shared.intervals import upper_end
 from dobrushin._shared.running import PLAIN, Running, child_seed
-from dobrushin._shared.text import percent, rounded_up
+from dobrushin._shared.text import counted, percent, rounded_up
 from dobrushin.errors import BudgetError
 
 # Seconds that a simulation may be expected to take where the call has no time limit.
@@ -123,10 +123,9 @@ class BoundingSets(Method):
                 break
         best = cast(Estimate, best)
         wide, every, widest = self.describe_wide(best)
-        reason = (
-            f"after {best.steps} steps and {runs} runs the intervals of {wide} of {every} targets are wider "
-            f"than the tolerance ({widest})."
-        )
+        which = "the interval of the target is" if every == 1 else f"the intervals of {wide} of {every} targets are"
+        work = f"{counted(best.steps, 'step')} and {counted(runs, 'run')}"
+        reason = f"after {work} {which} wider than the tolerance ({widest})."
         remedy = "All the intervals are valid. What may help: a larger tolerance, a larger budget."
         raise self.too_wide(best, reason, remedy)
 

@@ -270,7 +270,7 @@ def _describe(growths: list[Growth]) -> str:
     if not known:
         return "sums over regions around the targets"
     largest = max(known, key=lambda region: region.size)
-    words = f"sums over {largest.size} variables"
+    words = f"sums over {counted(largest.size, 'variable')}"
     if largest.order is not None:
         words += f" (width {largest.order.bits:.0f})"
     ways = sorted({region.bounded_by for region in known if not region.is_closed}, reverse=True)
@@ -282,14 +282,16 @@ def _why_not(growth: Growth) -> str:
     if growth.best is None:
         return "no region around the targets is small enough to be summed."
     return (
-        f"summing a region of {growth.best.size} variables leaves a boundary effect of {growth.best.bias:.3g} (bounded "
-        f"by {growth.best.bounded_by}); a larger region barely helps."
+        f"summing a region of {counted(growth.best.size, 'variable')} leaves a boundary effect of "
+        f"{growth.best.bias:.3g} (bounded by {growth.best.bounded_by}); a larger region barely helps."
     )
 
 
 def _too_dear(growth: Growth, seconds: float, worth: float) -> str:
     best, size = growth.best, 0 if growth.next is None else growth.next.size
-    reached = f"; a region of {best.size} variables leaves a boundary effect of {best.bias:.3g}" if best else ""
+    reached = (
+        f"; a region of {counted(best.size, 'variable')} leaves a boundary effect of {best.bias:.3g}" if best else ""
+    )
     if seconds == math.inf:
         return f"sums over about {size} variables would need tables that are too large{reached}."
     return (

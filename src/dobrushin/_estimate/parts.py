@@ -29,6 +29,7 @@ from dobrushin._estimate.questions import SingleMarginals, TargetQuestion
 from dobrushin._estimate.targets import shown
 from dobrushin._shared.call import guarded
 from dobrushin._shared.running import Running, child_seed
+from dobrushin._shared.text import counted
 from dobrushin.errors import BudgetError, CertificateError, Interrupted, WorkerError
 
 # Components of at most 2**_SMALL_BITS joint states always have a clique tree, and are answered together.
@@ -57,7 +58,7 @@ class _Piece:
     def words(self) -> str:
         """Return the name of the part for messages."""
         first = self.query.questions[0].rows[0][0]
-        return f"the part of {shown(first)!r} ({self.query.model.n_variables} variables)"
+        return f"the part of {shown(first)!r} ({counted(self.query.model.n_variables, 'variable')})"
 
     @property
     def draws(self) -> bool:

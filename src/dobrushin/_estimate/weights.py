@@ -28,7 +28,7 @@ from dobrushin._shared.call import LateError, current_deadline
 from dobrushin._shared.executors import cores
 from dobrushin._shared.memory import require_memory
 from dobrushin._shared.running import PLAIN, Running, child_seed
-from dobrushin._shared.text import percent, rounded_up
+from dobrushin._shared.text import counted, percent, rounded_up
 from dobrushin.errors import CertificateError
 
 # Size of mini-buckets in bits: for the pilot, and for an answer that needs fewer tries with larger ones.
@@ -136,10 +136,11 @@ class Weights(Method):
             if max(_LOOKS[0] * tries, _FEWEST) <= allowed:
                 tries = min(tries, allowed)
             elif not choice.by_name:
-                raise cls.refuse(f"about {tries:.2g} tries of {runner.drawn} variables would be more than the budget.")
+                drawn = counted(runner.drawn, "variable")
+                raise cls.refuse(f"about {tries:.2g} tries of {drawn} would be more than the budget.")
         reason = (
             f"mini-buckets of {work.bits:.0f} bits; a pilot puts their bound at about e^{pilot.gap:.2g} times the "
-            f"partition function; about {tries:.2g} tries of up to {runner.drawn} variables"
+            f"partition function; about {tries:.2g} tries of up to {counted(runner.drawn, 'variable')}"
         )
         plan = cls.draft(
             query, reason, 0.0, chains=_whole(tries), seconds=min(work.seconds, 1e12), reaches_tolerance=is_enough,

@@ -20,7 +20,7 @@ from dobrushin._models.state_names import Names, NamesByLabel, StateNames, read_
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Array, Floats, Ints
 from dobrushin._shared.call import public
-from dobrushin._shared.text import card
+from dobrushin._shared.text import card, counted
 from dobrushin.errors import ArgumentError
 from dobrushin.typing import Evidence, NamesOfStates
 
@@ -268,7 +268,7 @@ class Model(WithGraph):
             return self
         known = np.array(list(given), dtype=np.int64)
         if len(known) == self.n_variables:
-            raise ArgumentError("evidence", "on fewer than all variables", got=f"{len(known)} values")
+            raise ArgumentError("evidence", "on fewer than all variables", got=counted(len(known), "value"))
         fixed = np.zeros(self.n_variables, dtype=bool)
         fixed[known] = True
         state: Array = np.zeros(self.n_variables, dtype=self._form.state_type)

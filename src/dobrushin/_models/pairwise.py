@@ -26,6 +26,7 @@ from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Array, Bools, Floats, Ints, distinct, frozen, prefix_sums, rows_at
 from dobrushin._shared.call import public
+from dobrushin._shared.text import counted
 from dobrushin.errors import ArgumentError
 from dobrushin.typing import NamesOfStates
 
@@ -287,8 +288,8 @@ def _read_tables(tables: Any, pairs: Ints, sizes: Ints) -> Floats:
     else:
         parts = [check.real_array(table, "tables") for table in tables]
         if len(parts) != len(pairs):
-            requirement = f"one table for each of {len(pairs)} edges"
-            raise ArgumentError("tables", requirement, got=f"{len(parts)} tables")
+            requirement = f"one table for each of {counted(len(pairs), 'edge')}"
+            raise ArgumentError("tables", requirement, got=counted(len(parts), "table"))
         got = np.array([part.shape if part.ndim == 2 else (-1, -1) for part in parts]).reshape(-1, 2)
     if (wrong := (shapes != got).any(axis=1)).any():
         k = int(np.argmax(wrong))

@@ -9,7 +9,7 @@ import numpy as np
 
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Array, without_repeats
-from dobrushin._shared.text import hint, nearest
+from dobrushin._shared.text import counted, hint, nearest
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -98,13 +98,13 @@ def read_state_names(value: Any, model: Model) -> StateNames | None:
     if (other := sizes != len(items)).any():
         where = f"label {model.labels[int(np.argmax(other))]!r}"
         requirement = f"as many names as variables have states ({int(sizes[other][0])})"
-        raise ArgumentError("state_names", requirement, got=f"{len(items)} names", where=where)
+        raise ArgumentError("state_names", requirement, got=counted(len(items), "name"), where=where)
     return StateNames(common=read_names(items, len(items), ""))
 
 
 def _read_list(items: list[Any], model: Model) -> StateNames | None:
     if len(items) != model.n_variables:
-        requirement = f"names for each of {model.n_variables} variables"
+        requirement = f"names for each of {counted(model.n_variables, 'variable')}"
         raise ArgumentError("state_names", requirement, got=f"{len(items)} entries")
     sizes = model.cardinalities.tolist()
     own = tuple(None if names is None else read_names(names, sizes[i], f"index {i}") for i, names in enumerate(items))

@@ -35,6 +35,7 @@ from dobrushin._shared.running import (
     read_running,
     refuse_long,
 )
+from dobrushin._shared.text import counted
 from dobrushin.errors import ArgumentError
 from dobrushin.typing import Initial, KernelName, ModelLike, ScanLike, Seed
 
@@ -99,7 +100,7 @@ class Record:
         """Return the steps of a scan of `steps` after which to keep something."""
         every = steps if self.every is None else self.every
         if every > steps:
-            raise ArgumentError("record", f"kept at least once in {steps} steps", got=f"every={every}")
+            raise ArgumentError("record", f"kept at least once in {counted(steps, 'step')}", got=f"every={every}")
         return np.arange(every, steps + 1, every)
 
 

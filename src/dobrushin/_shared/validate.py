@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._shared.arrays import Bools, Floats, Ints
-from dobrushin._shared.text import hint, nearest
+from dobrushin._shared.text import counted, hint, nearest
 from dobrushin.errors import ArgumentError
 
 Labels = Sequence[Hashable]
@@ -234,7 +234,9 @@ def read_labels(labels: Any, n: int) -> Labels:
     except TypeError:
         raise ArgumentError("labels", "hashable names", labels) from None
     if len(names) != n:
-        raise ArgumentError("labels", f"one label for each of {n} variables", got=f"{len(names)} labels")
+        raise ArgumentError(
+            "labels", f"one label for each of {counted(n, 'variable')}", got=counted(len(names), "label")
+        )
     if distinct < n:
         raise ArgumentError("labels", "distinct", next(k for i, k in enumerate(names) if k in names[:i]))
     return range(n) if all(type(name) is int and name == i for i, name in enumerate(names)) else names

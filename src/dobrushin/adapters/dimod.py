@@ -17,6 +17,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
 from dobrushin._shared.environment import require
 from dobrushin._shared.running import kept_seed, seed_sequence
+from dobrushin._shared.text import counted
 from dobrushin.errors import ArgumentError
 from dobrushin.io.energies import Energy
 
@@ -149,7 +150,7 @@ def to_sampleset(samples: Samples, bqm: dimod.BinaryQuadraticModel) -> dimod.Sam
     states = samples._draws()
     if set(samples.variables) != set(bqm.variables) or not samples._spins:
         requirement = "of an Ising model with the variables of 'bqm'"
-        raise ArgumentError("samples", requirement, got=f"{len(samples.variables)} variables")
+        raise ArgumentError("samples", requirement, got=counted(len(samples.variables), "variable"))
     rows = states.reshape(-1, states.shape[-1]).astype(np.int8)
     if bqm.vartype.name == "BINARY":
         rows = (rows + 1) // 2

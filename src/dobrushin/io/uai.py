@@ -22,6 +22,7 @@ from dobrushin._models.forms import log_table
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import prefix_sums
 from dobrushin._shared.call import public
+from dobrushin._shared.text import counted
 from dobrushin.errors import ArgumentError
 from dobrushin.io import deepdive
 from dobrushin.io.networks import in_a_cycle, normalise, sums_of
@@ -177,7 +178,7 @@ def _read_network(numbers: Numbers, sizes: NDArray[np.int64], scopes: _Blocks, t
     """
     n, source = len(sizes), numbers.source
     if len(scopes.start) - 1 != n or (np.diff(scopes.start) == 0).any():
-        found = f"{len(scopes.start) - 1} tables"
+        found = counted(len(scopes.start) - 1, "table")
         raise source.error(f"BAYES to have a table for each of {n} variables", found, 0)
     last = scopes.start[1:] - 1
     child = scopes.values[last]
