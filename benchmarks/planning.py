@@ -1,17 +1,20 @@
 """Measure how long planning takes on models of every shape, and how soon it ends when it is interrupted.
 
-usage: python benchmarks/planning.py [--methods auto ...] [--only TEXT] [--interrupt SECONDS]
+usage: python benchmarks/planning.py [--methods auto ...] [--only TEXT] [--interrupt SECONDS] [--needed]
 
 For each shape, targets and method: seconds of `plan` (without those in which kernels were compiled), what it said, and
 whether it kept to its limit (and two seconds for the last step). Every case has a process of its own; one that is far
 over its limit is ended, with its stack. `--interrupt` sends Ctrl-C after so many seconds instead, and prints how long
-the process took to end.
+the process took to end. `--needed` runs smaller calls instead, and prints the seconds that their plans expect beside
+those that they need: a plan is right within a factor of 2, or within 0.1 s of short work, and takes at most a tenth of
+what it plans or one second.
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import os
 import signal
 import subprocess
 import sys
@@ -95,6 +98,142 @@ SHAPES: dict[str, tuple[Callable[[], db.Model], tuple[Any, ...]]] = {
 }
 
 
+# -- planned beside needed -------------------------------------------------------------------
+
+
+def _glass(n: int, size: float) -> db.Ising:
+    upper = np.triu(np.random.default_rng(0).normal(0.0, size / np.sqrt(n), (n, n)), 1)
+    return db.Ising(upper + upper.T)
+
+
+def _frustrated(side: int, size: float) -> db.Model:
+    rng = np.random.default_rng(2)
+    grid = db.Ising.grid(side, side, couplings=1.0)
+    pairs = np.argwhere(np.triu(grid.couplings.toarray()))
+    values = rng.choice([-size, size], len(pairs))
+    return db.Ising(symmetric(pairs[:, 0], pairs[:, 1], values, side * side), rng.normal(0.0, 0.2, side * side))
+
+
+def _network(n: int) -> db.FactorGraph:
+    """Return random tables over three of n variables with three states each."""
+    rng = np.random.default_rng(3)
+    scopes = [rng.choice(n, 3, replace=False).tolist() for _ in range(n)]
+    return db.FactorGraph([3] * n, [(scope, rng.normal(0.0, 0.15, (3, 3, 3))) for scope in scopes])
+
+
+def _noisy(side: int, states: int, coupling: float) -> db.Model:
+    unaries = np.random.default_rng(4).normal(size=(side, side, states))
+    return db.Potts.grid(side, side, states=states, couplings=coupling, unaries=unaries)
+
+
+def _torus(side: int, coupling: float) -> db.Model:
+    return db.Ising.grid(side, side, couplings=coupling, fields=0.01, periodic=True)
+
+
+# Model, targets (or a function of the model that makes them), and other arguments of `plan` and `estimate`.
+CALLS: dict[str, tuple[Callable[[], db.Model], Any, dict[str, Any]]] = {
+    "torus 40, 0.2": (lambda: _torus(40, 0.2), "all", {"tolerance": 0.02}),
+    "torus 100, 0.2": (lambda: _torus(100, 0.2), "all", {"tolerance": 0.02}),
+    "torus 40, 0.2, dobrushin": (lambda: _torus(40, 0.2), "all", {"tolerance": 0.01, "method": "dobrushin"}),
+    "torus 40, 0.35, coalescence": (lambda: _torus(40, 0.35), "all", {"tolerance": 0.03, "method": "coalescence"}),
+    "torus 30, 0.42, clusters": (lambda: _torus(30, 0.42), "all", {"tolerance": 0.03, "method": "clusters"}),
+    "torus 60, 0.5, clusters": (lambda: _torus(60, 0.5), [0, 1], {"tolerance": 0.01, "method": "clusters"}),
+    "grid 300, one spin": (lambda: db.Ising.grid(300, 300, couplings=0.2), [45150], {"tolerance": 0.001}),
+    "grid 300, one spin, dobrushin": (
+        lambda: db.Ising.grid(300, 300, couplings=0.2),
+        [45150],
+        {"tolerance": 0.002, "method": "dobrushin"},
+    ),
+    "grid 300, a statistic": (
+        lambda: db.Ising.grid(300, 300, couplings=0.15),
+        db.Statistic.magnetisation,
+        {"tolerance": 0.05, "method": "dobrushin"},
+    ),
+    "grid 14 x 14, exact": (lambda: db.Ising.grid(14, 14, couplings=0.6, fields=0.1), "all", {"method": "exact"}),
+    "grid 18 x 18, exact": (lambda: db.Ising.grid(18, 18, couplings=0.6, fields=0.1), "all", {"method": "exact"}),
+    "grid 20 x 20, exact": (lambda: db.Ising.grid(20, 20, couplings=0.6, fields=0.1), "all", {"method": "exact"}),
+    "chain of 10^5, all": (lambda: _chain(10**5, 0.8), "all", {}),
+    "spin glass grid 12": (lambda: _frustrated(12, 1.0), "all", {"tolerance": 0.02}),
+    "spin glass grid 40, 0.3": (lambda: _frustrated(40, 0.3), "all", {"tolerance": 0.03}),
+    "spin glass grid 40, 1.0, one": (lambda: _frustrated(40, 1.0), [820], {"tolerance": 0.05, "method": "walks"}),
+    "Sherrington-Kirkpatrick 300, 0.15": (lambda: _glass(300, 0.15), "all", {"tolerance": 0.03}),
+    "Sherrington-Kirkpatrick 60, 0.4": (lambda: _glass(60, 0.4), "all", {"tolerance": 0.05}),
+    "Potts 30, 5 states": (lambda: _noisy(30, 5, 0.3), "all", {"tolerance": 0.03}),
+    "Potts 30, 5 states, coalescence": (
+        lambda: _noisy(30, 5, 0.4),
+        "all",
+        {"tolerance": 0.05, "method": "coalescence"},
+    ),
+    "Potts 8 x 8, 5 states, exact": (lambda: _noisy(8, 5, 0.8), "all", {"method": "exact"}),
+    "Potts 200, one site": (lambda: _noisy(200, 4, 0.4), [20_100], {"tolerance": 0.005}),
+    "tables of 3, 300 variables": (lambda: _network(300), "all", {"tolerance": 0.03}),
+    "tables of 3, dobrushin": (lambda: _network(300), [0, 1], {"tolerance": 0.01, "method": "dobrushin"}),
+    "tables of 3, coalescence": (lambda: _network(200), [0, 1], {"tolerance": 0.02, "method": "coalescence"}),
+    "12 colours on 30 x 30": (lambda: _colouring(30, 12), "all", {"tolerance": 0.05}),
+    "5 colours on 9 x 9, exact": (lambda: _colouring(7, 5), "all", {"method": "exact"}),
+    "star of 2000": (lambda: _star(2000, 0.02), "all", {"tolerance": 0.02, "method": "dobrushin"}),
+    "random graph of 2000, degree 6": (lambda: _regular(2000, 6, 0.12), "all", {"tolerance": 0.03}),
+    "spin glass 9 x 9, weights": (lambda: _frustrated(9, 1.0), "all", {"tolerance": 0.03, "method": "weights"}),
+}
+# Plans may be wrong by this factor, or by these seconds; planning may take this share of what it plans, or a second.
+_FACTOR, _SHORT, _SHARE, _PLANNING_SECONDS = 2.0, 0.1, 0.1, 1.0
+
+
+def _measure_call(name: str) -> None:
+    """Plan and run a call in this process; the last line has the seconds: by the clock, and of processors."""
+    make, targets, options = CALLS[name]
+    os.cpu_count = lambda: 1  # on one core, the processor time of a run is what its plan expects
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    # On a model of its own: this compiles, and what was found for one model is not known for another.
+    first, model = make(), make()
+    db.estimate(first, targets(first) if callable(targets) else targets, seed=1, **options)
+    targets = targets(model) if callable(targets) else targets
+    try:
+        marks = [(clock.seconds(), time.process_time())]
+        plan = db.plan(model, targets, **options)
+        marks.append((clock.seconds(), time.process_time()))
+        db.estimate(model, targets, seed=2, **options)
+        marks.append((clock.seconds(), time.process_time()))
+        db.plan(model, targets, **options)
+        marks.append((clock.seconds(), time.process_time()))
+    except (db.CertificateError, db.BudgetError) as refusal:
+        print(f"refused: {refusal}")
+        return
+    planning, answering, known = np.diff(np.array(marks), axis=0)
+    needed = np.maximum(answering - known, 0.0)  # `estimate` plans as well
+    print(plan.method, plan.seconds, *planning, *needed)
+
+
+def _compare(only: str) -> None:
+    table, wrong, total = Table("call", "method", "planning", "planned", "needed", "processors", "factor", ""), 0, 0
+    for name in CALLS:
+        if only not in name:
+            continue
+        done = subprocess.run([sys.executable, __file__, "--call", name], capture_output=True, text=True, check=False)
+        words = done.stdout.strip().splitlines()[-1:] or done.stderr.strip().splitlines()[-1:]
+        total += 1
+        try:
+            method, *numbers = words[0].split()
+            planned, planning, planning_cpu, wall, cpu = map(float, numbers)
+        except ValueError:
+            table.add_row(name, words[0][:60])
+            wrong += 1
+            continue
+        is_right = abs(planned - cpu) <= _SHORT or planned / _FACTOR <= cpu <= planned * _FACTOR
+        is_quick = planning_cpu <= max(_SHARE * planned, _PLANNING_SECONDS)
+        verdict = " and ".join(["wrong"] * (not is_right) + ["slow planning"] * (not is_quick)) or "ok"
+        wrong += verdict != "ok"
+        seconds = (f"{planning:.2f} ({planning_cpu:.2f})", f"{planned:.3g}", f"{wall:.3g}", f"{cpu:.3g}")
+        table.add_row(name, method, *seconds, f"{cpu / planned:.2g}" if planned else "", verdict)
+        print(name, method, *seconds, verdict, file=sys.stderr)
+    Console(width=160).print(table)
+    print(f"{total - wrong} of {total} plans are right")
+
+
+# -- planning alone --------------------------------------------------------------------------
+
+
 def _run_one(shape: str, number: int, method: str) -> None:
     """Plan one case in this process; the last line is for the parent."""
     make, targets = SHAPES[shape]
@@ -142,7 +281,15 @@ def main() -> None:
     parser.add_argument("--only", default="", help="shapes whose names have this text")
     parser.add_argument("--interrupt", type=float, help="send Ctrl-C after so many seconds")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--needed", action="store_true", help="compare the seconds of plans with those of runs")
+    parser.add_argument("--call", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.call:
+        _measure_call(options.call)
+        return
+    if options.needed:
+        _compare(options.only)
+        return
     if options.one:
         _run_one(options.one[0], int(options.one[1]), options.one[2])
         return
