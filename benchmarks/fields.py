@@ -1,4 +1,5 @@
-"""What fields must reach: python benchmarks/fields.py [bounds] [coverage] [local] [updates] [carolina] [orthant].
+"""What fields must reach: python benchmarks/fields.py [bounds] [coverage] [local] [updates] [carolina] [orthant]
+[boxes] [covariates].
 
 Every figure is printed with what it is compared with, from the same run.
 """
@@ -11,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 from scipy import special, stats
 
@@ -158,6 +160,40 @@ def orthant() -> None:
           f"{mean[0]:.4f} and {mean[n // 2]:.4f} (transfer matrices, error {error:.1g})")  # fmt: skip
 
 
+def boxes(count: int = 60) -> None:
+    """Bounds of boxes and of entropies on grids, with negative controls, for fields with coefficients."""
+    from field_boxes import box_violations, boxed_cases, entropy_violations
+
+    failed, checked, caught = 0, 0, 0
+    for field, boxed in boxed_cases(1, count, most=3):
+        for found in (box_violations(field, boxed), entropy_violations(boxed)):
+            failed, checked = failed + found[0], checked + found[1]
+        caught += box_violations(field, boxed, shrink=0.05)[0] + entropy_violations(boxed, shrink=0.3)[0]
+    print(
+        f"boxes: {failed} of {checked} bounds of {count} random cases violated; {caught} of bounds that are too small"
+    )
+
+
+def covariates() -> None:
+    """56 areas with an intercept and one covariate: means within 0.1, exceedances within 0.05, 0.95 together."""
+    rng, areas = np.random.default_rng(5), nx.convert_node_labels_to_integers(nx.grid_2d_graph(7, 8))
+    farming, expected = rng.normal(size=56), np.exp(2.0 + 0.9 * rng.normal(size=56))
+    counts = rng.poisson(expected * np.exp(0.1 + 0.3 * farming + 0.35 * rng.normal(size=56)))
+    prior = db.GaussianField.car(areas, rho=0.95, precision=3.0)
+    field = prior.covariates({"intercept": 1.0, "farming": farming - farming.mean()}, deviation=3.0).poisson(
+        dict(enumerate(counts)), dict(enumerate(expected))
+    )
+    start = time.process_time()
+    means = db.estimate(field, tolerance=0.1, confidence=0.975, seed=1)
+    chances = db.estimate(field, [db.Exceeds(i, 0.0) for i in areas], tolerance=0.05, confidence=0.975, seed=2)
+    seconds, updates = time.process_time() - start, sum(answer.chains * answer.steps for answer in (means, chances))
+    run = db.sample(field, db.Scan.systematic(field, sweeps=400), chains=500, seed=3)
+    mean, error = run.states.mean(axis=0), 4.0 * run.states.std(axis=0) / math.sqrt(500)
+    outside = int(((mean < means.lower - error) | (mean > means.upper + error)).sum())
+    print(f"covariates: {len(means)} means and {len(chances)} probabilities: {updates:.3g} updates, {seconds:.0f} s of "
+          f"one core; {outside} means of a long Gibbs run outside")  # fmt: skip
+
+
 def _chain_means(precision: np.ndarray, linear: float) -> tuple[np.ndarray, float]:
     """Means of a truncated chain, by messages on Gauss-Legendre nodes."""
     answers = []
@@ -177,7 +213,7 @@ def _chain_means(precision: np.ndarray, linear: float) -> tuple[np.ndarray, floa
     return answers[1], float(np.abs(answers[1] - answers[0]).max())
 
 
-PARTS = {part.__name__: part for part in (bounds, coverage, local, updates, carolina, orthant)}
+PARTS = {part.__name__: part for part in (bounds, coverage, local, updates, carolina, orthant, boxes, covariates)}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or PARTS:

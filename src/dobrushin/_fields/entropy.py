@@ -146,7 +146,12 @@ class FieldEntropy(FieldChains):
         left = tolerance - max([boxed.outside + off, *known])
         chains = chains_needed(own, clips, left)
         if not chains:
-            raise cls.refuse("the probability outside of a box, and the random error, exceed the tolerance.")
+            widest = int(np.argmax(boxed.form.width))
+            raise cls.refuse(
+                f"boxes that hold the field have widths of up to {boxed.form.width[widest]:.3g} "
+                f"({query.model.labels[widest]!r}), on which relative entropy falls by {decay.rate:.2g} a sweep, too "
+                "slowly for this tolerance: larger counts, a larger precision or narrower priors of coefficients help."
+            )
         chains = max(chains, cls._chains_for_centre(own, boxed))
         kernel = make_spread(inner, decay, scan)
         plan = cls.draft(
