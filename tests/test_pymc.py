@@ -410,6 +410,20 @@ def test_gibbs_steps_beside_nuts():
 
 
 @needs_pymc
+def test_gibbs_steps_update_arrays_that_lie_in_memory_by_columns():
+    with pm.Model() as model:
+        x = pm.Bernoulli("x", 0.5, shape=(2, 3))
+    start = {"x": np.zeros((2, 3), dtype=np.int64)}
+    by_columns = {"x": np.asfortranarray(start["x"])}
+    points = [
+        db.adapters.pymc.GibbsStep([x], model=model, rng=1).step(point)[0]["x"].tolist()
+        for point in (start, by_columns)
+    ]
+    assert points[0] == points[1] != start["x"].tolist()
+    assert not by_columns["x"].any()
+
+
+@needs_pymc
 def test_gibbs_steps_refuse_what_they_cannot_update():
     with pm.Model() as model:
         rate = pm.Normal("rate", 0, 1)

@@ -84,7 +84,8 @@ class GibbsStep(_BlockedStep):
         """Update all entries of the scan once, and return the new point."""
         point = dict(point)
         for variable in self.vars:
-            point[variable.name] = np.array(point[variable.name])
+            # In rows, so that `flat` below is a view: changes of a copy would be lost.
+            point[variable.name] = np.array(point[variable.name], order="C")
         for i in self._order:
             name, k, values = self._places[i]
             flat = point[name].reshape(-1)
