@@ -218,6 +218,16 @@ def test_a_tolerance_out_of_reach_raises_with_the_best_found():
         db.shortest_scan(hot, tolerance=0.01, criterion="max")
 
 
+@pytest.mark.parametrize(("seed", "target"), [(1662, 0), (7623, 3), (25924, 3)])
+def test_clamps_can_reach_a_tolerance_where_norms_stagnate(seed, target):
+    """An error said that no scan was found, and carried one whose certificate is within the tolerance."""
+    rng, influence = np.random.default_rng(seed), np.zeros((4, 4))
+    for i in range(3):
+        influence[i, i + 1], influence[i + 1, i] = rng.uniform(0, 1, 2) ** 0.7
+    found = db.shortest_scan(db.Influence(influence), [target], tolerance=0.05)
+    assert found.variation.value <= 0.05
+
+
 def test_loose_tolerances_and_independent_variables():
     model = db.Ising.grid(3, 3, couplings=0.2)
     assert len(db.shortest_scan(model, targets=[0], tolerance=2.0).scan) == 1

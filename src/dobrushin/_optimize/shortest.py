@@ -105,17 +105,17 @@ def shortest_scan(
     limit = MAX_SEARCH_STEPS if max_steps is None else check.count(max_steps, "max_steps")
     search = _ShortestSearch(source, objective, criterion, tolerance, limit)
     result = search.reach_sum() if criterion == "sum" else search.reach_max()
-    if result is not None:
-        return search.shorten(result, polish) if polish else result
     greedy = search.greedy
-    if guide is not None and greedy.steps < limit:
+    if result is None and guide is not None and greedy.steps < limit:
         failed = search.certify(greedy.order()).variation
         if (chooser := guide_of(whole(model), failed, guide)) is not None:
-            greedy = BackwardGreedy(chooser, objective)
-            greedy.extend(tolerance, limit)
-            raise search.failure(greedy.order(), _GUIDED)
-    why = f"It may take more than {limit} steps: raise max_steps." if greedy.steps >= limit else _STAGNATES
-    raise search.failure(greedy.order(int(np.argmin(greedy.norms[1:])) + 1), why)
+            guided = BackwardGreedy(chooser, objective)
+            guided.extend(tolerance, limit)
+            return search.require(guided.order(), _GUIDED)
+    if result is None:
+        why = f"It may take more than {limit} steps: raise max_steps." if greedy.steps >= limit else _STAGNATES
+        result = search.require(greedy.order(int(np.argmin(greedy.norms[1:])) + 1), why)
+    return search.shorten(result, polish) if polish else result
 
 
 _GUIDED = (
@@ -146,10 +146,12 @@ class _ShortestSearch:
         bound = result.variation
         return bound.value if self.criterion == "sum" else float((self.objective.weights * bound.target_bounds).max())
 
-    def failure(self, order: Ints, why: str) -> ToleranceError:
-        """Return the error that carries the best scan."""
+    def require(self, order: Ints, why: str) -> ScanResult:
+        """Return the scan; raise the error that carries it if its bound, with clamps, exceeds the tolerance as well."""
         best = self.certify(order)
-        return ToleranceError(self.tolerance, self.measure(best), why, result=best)
+        if (reached := self.measure(best)) > self.tolerance:
+            raise ToleranceError(self.tolerance, reached, why, result=best)
+        return best
 
     def reach_sum(self) -> ScanResult | None:
         """Extend the scan until its certificate is within the tolerance; the norm of the search almost equals it."""
