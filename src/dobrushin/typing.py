@@ -132,6 +132,7 @@ EstimateMethod = Literal[
     "clusters",
     "coalescence",
     "weights",
+    "entropy",
     "uncertified",
 ]
 PartitionMethod = Literal["auto", "exact", "chain", "weights"]

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.sparse import csgraph
 
 import dobrushin as db
-from dobrushin._shared.layout import spread
 from dobrushin.experiments.catalog import Finding, MissingData, Store
 from dobrushin.experiments.drawing import finish, panels
 
@@ -280,8 +280,7 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
     levels = ", ".join(map(str, LEVELS))
     finish(middle, f"relative risk: certified quantiles at {levels}", "counties, by their risk", "", log="")
     edges = np.stack(sparse.coo_array(sparse.triu(counties.borders, k=1)).coords, axis=1)
-    where = spread(len(counties.names), edges)
-    where = where * np.where(where[0] > where.mean(axis=0), 1.0, -1.0) * (-1.0, 1.0)  # first county at the upper left
+    where = layout(counties.borders)
     for a, b in edges:
         right.plot(where[[a, b], 0], where[[a, b], 1], color="lightgrey", linewidth=0.6, zorder=0)
     dots = right.scatter(where[:, 0], where[:, 1], c=parts["chance, value"], cmap="RdBu_r", vmin=0, vmax=1, s=45)
@@ -300,3 +299,15 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
     right.set_title("counties, laid out by their borders", fontsize=10)
     right.axis("off")
     return {"disease-mapping": figure, "counties": _tabulate(data)}
+
+
+def layout(borders: Any) -> NDArray[np.float64]:
+    """Place the nodes of a graph by classical scaling of the numbers of borders between them.
+
+    Turned so that the first node is at the upper left, as the first county is on maps.
+    """
+    squares = csgraph.shortest_path(borders, unweighted=True, directed=False) ** 2
+    centred = squares - squares.mean(axis=0) - squares.mean(axis=1)[:, None] + squares.mean()
+    values, vectors = np.linalg.eigh(-0.5 * centred)
+    places = np.asarray(vectors[:, -2:] * np.sqrt(np.maximum(values[-2:], 0.0)))[:, ::-1]
+    return places * np.where(places[0] > 0, 1.0, -1.0) * np.array([-1.0, 1.0])
