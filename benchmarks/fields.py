@@ -1,5 +1,5 @@
-"""What fields must reach: python benchmarks/fields.py [bounds] [coverage] [local] [updates] [carolina] [orthant]
-[boxes] [covariates].
+"""What fields must reach: python benchmarks/fields.py [bounds] [coverage] [local] [updates] [rates] [carolina]
+[orthant] [boxes] [covariates].
 
 Every figure is printed with what it is compared with, from the same run.
 """
@@ -104,6 +104,31 @@ def updates(rounds: int = 5) -> None:
     # On a busy machine the clock says little: what the processors did, and both cores against the loop's one.
     ours, plain = np.max(work, axis=0)
     print(f"         {ours:.3g} and {plain:.3g} per second of one core: {2 * ours / plain:.1f} x on two free cores")
+
+
+def rates() -> None:
+    """Updates per second of one core by kind of site: the work of likelihoods is the ratio to Gaussian sites."""
+    rows, chains, sweeps = 10, 1024, 60
+    n, base = rows * rows, db.GaussianField.grid(rows, rows, rho=0.9)
+    counts = np.random.default_rng(0).poisson(8, n)
+    fields = {
+        "Gaussian": base,
+        "truncated": db.GaussianField.grid(rows, rows, rho=0.9, lower=0.0),
+        "Poisson": base.poisson(counts, 8.0),
+        "Bernoulli": base.bernoulli(counts % 2),
+        "binomial": base.bernoulli(counts % 11, trials=10),
+    }
+    first = 0.0
+    for name, field in fields.items():
+        db.sample(field, db.Scan.systematic(n, n), chains=64, seed=0)
+        best = math.inf
+        for _ in range(3):
+            start = time.process_time()
+            db.sample(field, db.Scan.systematic(n, n * sweeps), chains=chains, seed=1)
+            best = min(best, time.process_time() - start)
+        rate = n * sweeps * chains / best
+        first = first or rate
+        print(f"rates: {name:10s} {rate:.3g} updates per second, {first / rate:.1f} x a Gaussian draw")
 
 
 def _plain_loop(field: db.GaussianField, chains: int, sweeps: int) -> tuple[np.ndarray, float]:
@@ -213,7 +238,9 @@ def _chain_means(precision: np.ndarray, linear: float) -> tuple[np.ndarray, floa
     return answers[1], float(np.abs(answers[1] - answers[0]).max())
 
 
-PARTS = {part.__name__: part for part in (bounds, coverage, local, updates, carolina, orthant, boxes, covariates)}
+PARTS = {
+    part.__name__: part for part in (bounds, coverage, local, updates, rates, carolina, orthant, boxes, covariates)
+}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or PARTS:

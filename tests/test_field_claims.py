@@ -12,7 +12,7 @@ import dobrushin as db
 from dobrushin._fields.anchor import space_of
 from dobrushin._fields.influence import conditional_variances
 from dobrushin._fields.intervals import FIXED, SHARES, TallyTerms, undecidable_share
-from dobrushin._kernels import field_draws
+from dobrushin._kernels import field_laws
 from field_reference import KINDS, Grid, random_field
 
 
@@ -254,12 +254,12 @@ def test_ratios_of_nearly_certain_outcomes_are_as_good_as_their_chance_says(tria
     for d in np.linspace(-1.5, 1.5, 31).tolist():
         for start in (x, -x):
             exact = logistic_divergence(start, d, trials)
-            ratio = math.exp(-field_draws._divergence(start, d, 0.0, 0.0, trials))
+            ratio = math.exp(-field_laws.divergence(start, d, 0.0, 0.0, trials))
             assert abs(ratio - math.exp(-exact)) <= chance
     # Slopes of the tangents: an error of theirs is felt over a distance of about 1.
     for d in (-0.7, 0.4):
         exact = trials * math.exp(-x) * -math.expm1(-d) / ((1.0 + math.exp(-x)) * (1.0 + math.exp(-x - d)))
-        assert abs(field_draws._slope_gain(x, d, 0.0, 0.0, trials) - exact) <= chance
+        assert abs(field_laws.slope_gain(x, d, 0.0, 0.0, trials) - exact) <= chance
 
 
 def test_a_field_of_finite_sets_alone_is_estimated_without_a_warning():

@@ -25,7 +25,7 @@ from dobrushin._fields.model import GaussianField
 from dobrushin._fields.terms import FieldTerms
 from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.rows import Rows
-from dobrushin._kernels.field_draws import find_modes
+from dobrushin._kernels.field_laws import find_modes
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import UNIT, distinct, frozen, row_entries

@@ -35,7 +35,8 @@ class Term(ABC):
     name : str
         Name of the array of amounts in files.
     work : float
-        How much longer a draw takes where the amount is positive, as a multiple of a Gaussian draw.
+        How much longer a draw takes where the amount is positive, as a multiple of a Gaussian draw
+        (`benchmarks/fields.py rates`).
     """
 
     name: ClassVar[str]
@@ -78,7 +79,7 @@ class Exponential(Term):
     """g(x) = e^x: counts with a rate, and waiting times."""
 
     name = "exposure"
-    work = 60.0
+    work = 9.5
 
     def value(self, amount: Floats, x: Floats) -> Floats:
         with np.errstate(over="ignore"):
@@ -113,7 +114,7 @@ class Softplus(Term):
     """g(x) = log(1 + e^x): trials with log-odds x."""
 
     name = "trials"
-    work = 65.0
+    work = 9.5
 
     def value(self, amount: Floats, x: Floats) -> Floats:
         product: Floats = amount * np.logaddexp(0.0, x)

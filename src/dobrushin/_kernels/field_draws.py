@@ -1,16 +1,24 @@
-"""Draws from the conditional laws of fields: exp(-psi) on an interval, psi(x) = m x^2/2 - c x + E e^x + N log(1 + e^x).
+"""Draws from the conditional laws of fields: exp(-psi) on an interval (see `field_laws`).
 
-E and N are the amounts of the terms of likelihoods, in the order of `_fields.likelihood.TERMS`.
-
-Truncated Gaussians are drawn by rejection from strips of equal area, other log-concave laws, and Gaussians in a tail
-or a narrow interval, by rejection from three tangents of -psi (theory page, "Draws of fields"). Each step has 2^16
-random words of its own.
+Truncated Gaussians are drawn by rejection from strips of equal area, sites with a likelihood from two halves of
+Gaussians that lie above exp(-psi), and laws in a tail or a narrow interval, or with a mode at an end, by rejection from
+three tangents of -psi (theory page, "Draws of fields"). Each step has 2^16 random words of its own.
 """
 
 import math
 
 import numpy as np
 
+from dobrushin._kernels.field_laws import (
+    bend_at,
+    divergence,
+    find_mode,
+    find_points,
+    rise,
+    slope,
+    slope_gain,
+    softplus_rise,
+)
 from dobrushin._kernels.generator import mix
 from dobrushin._shared.compile import kernel
 
@@ -59,113 +67,6 @@ _SLACK = 0.125
 
 
 @kernel
-def _sigmoid(x):
-    if x >= 0.0:
-        return 1.0 / (1.0 + math.exp(-x))
-    e = math.exp(x)
-    return e / (1.0 + e)
-
-
-@kernel
-def _slope(x, m, c, E, N):
-    """psi'(x)."""
-    value = m * x - c
-    if E > 0.0:
-        value += E * math.exp(min(x, 700.0))
-    if N > 0.0:
-        value += N * _sigmoid(x)
-    return value
-
-
-@kernel
-def _bend(x, m, E, N):
-    """psi''(x)."""
-    value = m
-    if E > 0.0:
-        value += E * math.exp(min(x, 700.0))
-    if N > 0.0:
-        s = _sigmoid(x)
-        value += N * s * (1.0 - s)
-    return value
-
-
-@kernel
-def find_mode(m, c, E, N, low, high):
-    """A point of the interval that is near the mode; nothing relies on how near."""
-    peak = c / m
-    if E == 0.0 and N == 0.0:
-        return min(max(peak, low), high)
-    x = peak
-    if E > 0.0:
-        x = min(peak, max(math.log(max(c, 1.0) / E), 0.0))
-    if low > -np.inf and _slope(low, m, c, E, N) >= 0.0:
-        return low
-    if high < np.inf and _slope(high, m, c, E, N) <= 0.0:
-        return high
-    left, right = -np.inf, np.inf
-    for _ in range(200):
-        g = _slope(x, m, c, E, N)
-        bend = _bend(x, m, E, N)
-        if g > 0.0:
-            right = x
-        else:
-            left = x
-        if abs(g) <= 0.01 * math.sqrt(bend):
-            break
-        new = x - g / bend
-        if not left < new < right:
-            if left > -np.inf and right < np.inf:
-                new = 0.5 * (left + right)
-            else:
-                new = x - math.copysign(1.0 + abs(x), g)
-        if new == x:
-            break
-        x = new
-    return min(max(x, low), high)
-
-
-@kernel
-def find_modes(diagonal, c, amounts, lower, upper, point, excess):
-    """Points near the modes of many sites, and how far the modes can be from them: |psi'| / m."""
-    for i in range(point.size):
-        m, E, N = diagonal[i], amounts[0, i], amounts[1, i]
-        x = find_mode(m, c[i], E, N, lower[i], upper[i])
-        point[i] = x
-        g = _slope(x, m, c[i], E, N)
-        at_end = (x == lower[i] and g > 0.0) or (x == upper[i] and g < 0.0)
-        excess[i] = 0.0 if at_end else abs(g) / m
-
-
-@kernel
-def _divergence(x, d, m, E, N):
-    """psi(x + d) - psi(x) - psi'(x) d, which is not negative."""
-    value = 0.5 * m * d * d
-    if E > 0.0:
-        value += E * math.exp(min(x, 700.0)) * max(math.expm1(min(d, 700.0)) - d, 0.0)
-    if N > 0.0:
-        if x > 0.0:  # mirrored: s near 1 would cancel, times N
-            x, d = -x, -d
-        s = _sigmoid(x)
-        if d > 30.0:
-            grown = d + math.log(s + (1.0 - s) * math.exp(-d))
-        else:
-            grown = math.log1p(s * math.expm1(d))
-        value += N * max(grown - s * d, 0.0)
-    return value
-
-
-@kernel
-def _slope_gain(x, d, m, E, N):
-    """psi'(x + d) - psi'(x)."""
-    value = m * d
-    if E > 0.0:
-        value += E * math.exp(min(x, 700.0)) * math.expm1(min(d, 700.0))
-    if N > 0.0:
-        value += N * (_sigmoid(-x) - _sigmoid(-x - d) if x > 0.0 else _sigmoid(x + d) - _sigmoid(x))
-    return value
-
-
-@kernel
 def _mass(rate, length):
     """The integral of exp(-rate s) over s from 0 to length, which may be infinite where the rate is positive."""
     if length == np.inf:
@@ -195,24 +96,24 @@ def _place(word, more, rate, length):
 def draw_site(m, c, E, N, low, high, key, gamma, step):
     """One draw from exp(-psi) on [low, high]."""
     x = find_mode(m, c, E, N, low, high)
-    g = _slope(x, m, c, E, N)
+    g = slope(x, m, c, E, N)
     if not ((x == low and g > 0.0) or (x == high and g < 0.0)) and E == 0.0 and N == 0.0:
         g = 0.0  # the mode is c / m, and the slope there is rounding
-    scale = _ROOT2 / max(math.sqrt(_bend(x, m, E, N)), abs(g))
+    scale = _ROOT2 / max(math.sqrt(bend_at(x, m, E, N)), abs(g))
     # Tangents at x, to the right and to the left of it; places are relative to x.
     right, left = min(scale, high - x), max(-scale, low - x)
-    gain_right, gain_left = _slope_gain(x, right, m, E, N), _slope_gain(x, left, m, E, N)
+    gain_right, gain_left = slope_gain(x, right, m, E, N), slope_gain(x, left, m, E, N)
     while high == np.inf and g + gain_right <= 0.0:
         right *= 2.0
-        gain_right = _slope_gain(x, right, m, E, N)
+        gain_right = slope_gain(x, right, m, E, N)
     while low == -np.inf and g + gain_left >= 0.0:
         left *= 2.0
-        gain_left = _slope_gain(x, left, m, E, N)
+        gain_left = slope_gain(x, left, m, E, N)
     cut_right, cut_left = 0.0, 0.0
     if right > 0.0:
-        cut_right = min(max(right - _divergence(x, right, m, E, N) / gain_right, 0.0), right)
+        cut_right = min(max(right - divergence(x, right, m, E, N) / gain_right, 0.0), right)
     if left < 0.0:
-        cut_left = max(min(left - _divergence(x, left, m, E, N) / gain_left, 0.0), left)
+        cut_left = max(min(left - divergence(x, left, m, E, N) / gain_left, 0.0), left)
     length_right = high - x - cut_right if high < np.inf else np.inf
     length_left = x + cut_left - low if low > -np.inf else np.inf
     rate_right, rate_left = g + gain_right, -(g + gain_left)
@@ -237,7 +138,7 @@ def draw_site(m, c, E, N, low, high, key, gamma, step):
         else:
             t = cut_right + _place(word, more, rate_right, length_right)
             at = right
-        lost = _divergence(x + at, t - at, m, E, N)
+        lost = divergence(x + at, t - at, m, E, N)
         if _uniform(mix(w + gamma * np.uint64(3))) < math.exp(-lost):
             break
     return min(max(x + t, low), high)
@@ -351,6 +252,163 @@ def draw_normals(m, low, high, keys, step, c, xi):
         chain += 1
 
 
+# Sites with a likelihood: above exp(-psi), relative to a point near the mode, lie halves of two Gaussians, which are
+# drawn from strips, and beyond the strips tails of half their slope (theory page, "Draws of fields").
+_STEEP = 0.49 * _EDGE  # slope of the tails
+_TAILED = _LAST + math.exp(-0.5 * _EDGE * _EDGE) / (_STEEP * _AREA)  # strips, and the tail counted in them
+_LOOSE = 1.0 / 64.0  # part of the curvatures that is given up, so that the point need not be the mode
+_FEW_TRIALS = 256.0  # with more, the logarithm below is not good enough
+_LEAST_SHARE = 0.05  # of the curvature of likelihoods that is left everywhere in the strips
+
+
+@kernel
+def _kept_share(distance):
+    """Bound 2 (e^-D - 1 + D) / D^2 from below: the share of a curvature that is left on average within distance D."""
+    near = 1.0 + distance * (-1.0 / 3.0 + distance * (1.0 / 12.0 - distance * (1.0 / 60.0)))
+    return max(near, 2.0 * (distance - 1.0) / (distance * distance))
+
+
+@kernel
+def _half(fixed, fading):
+    """Return a curvature k with fixed + _kept_share(D) fading >= k, D = _EDGE / sqrt(k); 0 where none is found."""
+    share = _LEAST_SHARE
+    if fixed + share * fading < 0.01:
+        return 0.0  # strips would reach farther than the least share holds
+    for _ in range(2):
+        distance = _EDGE / math.sqrt((1.0 - _LOOSE) * (fixed + share * fading))
+        share = max(share, _kept_share(distance))
+    return (1.0 - _LOOSE) * (fixed + share * fading)
+
+
+@kernel
+def _find_halves(m, N, low, high, x, grown, s, g, left, right, slack):
+    """Deviations of the halves of Gaussians on both sides of the points, 0 where these cannot be used."""
+    for chain in range(x.size):
+        fading = N * (s[chain] * (1.0 - s[chain]))
+        below, above = _half(m, grown[chain] + fading), _half(m + grown[chain], fading)
+        least = min(below, above)
+        square = g[chain] * g[chain]
+        is_fine = (low < x[chain]) & (x[chain] < high) & (square < 1e-3 * least) & (abs(x[chain]) < 600.0)
+        slack[chain] = square * (0.5 / _LOOSE) / max(least, 1e-300)
+        left[chain] = is_fine / math.sqrt(max(below, 1e-300))
+        right[chain] = is_fine / math.sqrt(max(above, 1e-300))
+
+
+@kernel
+def _propose(word, left, right):
+    """Return a random distance d from the point, the edge and width of its strip, and whether it is in a strip."""
+    place = _uniform(word) * (_TAILED * (left + right)) - _TAILED * left
+    unit = left if place < 0.0 else right
+    size = abs(place) / max(unit, 1e-300)
+    inside = min(size, _LAST - 0.5)
+    strip = _STRIP[np.uint64(np.int64(inside))]
+    edge = np.float64(strip >> 32) * _UNIT
+    width = np.float64(strip & 0xFFFFFFFF) * _UNIT
+    z = edge + (inside - np.float64(np.int64(inside))) * width
+    return math.copysign(z * unit, place), edge, width, size < _LAST
+
+
+@kernel
+def _propose_all(keys, number, left, right, d, lost, rough):
+    """A proposal for each chain, minus half the square of its edge, and the bits that decide; infinite in the tails."""
+    for chain in range(d.size):
+        word = mix(keys[0, chain] + keys[1, chain] * number)
+        d[chain], edge, _, is_strip = _propose(word, left[chain], right[chain])
+        lost[chain] = -0.5 * edge * edge
+        rough[chain] = np.float64(np.int64(word & np.uint64(2047))) if is_strip else np.inf
+
+
+@kernel
+def _add_lost(m, E, N, grown, s, g, slack, d, lost):
+    """Add psi(x + d) - psi(x), and more, so that it is at least that of the half of a Gaussian."""
+    for chain in range(d.size):
+        lost[chain] += (0.5 * m * d[chain] + g[chain]) * d[chain] + slack[chain]
+    if E > 0.0:
+        for chain in range(d.size):
+            lost[chain] += grown[chain] * rise(d[chain])
+    if N > 0.0:
+        for chain in range(d.size):
+            lost[chain] += N * softplus_rise(d[chain], s[chain])
+
+
+@kernel
+def _settle(low, high, x, left, d, lost, rough, xi):
+    """Accept what is accepted without an exponential function, and put NaN elsewhere; how many are."""
+    missing = 0
+    for chain in range(xi.size):
+        t = lost[chain]
+        # exp(-t) >= 1 - t + t^2/2 - t^3/6, and the strip keeps all but 1e-4 of the density at its edge.
+        surely = 2048.0 * (1.0 - t * (1.0 - t * (0.5 - t * (1.0 / 6.0)))) - 1.3
+        y = x[chain] + d[chain]
+        settled = (left[chain] > 0.0) & (rough[chain] <= surely) & (t < 1.5) & (y >= low) & (y <= high)
+        xi[chain] = y if settled else np.nan
+        missing += 1 - np.int64(settled)
+    return missing
+
+
+@kernel
+def _draw_site_alone(m, E, N, low, high, x, grown, s, g, left, right, slack, key, gamma, step):
+    """Return a draw of a site with a likelihood whose first attempt was not settled."""
+    base = key + gamma * (np.uint64(step) << np.uint64(WORDS))
+    y = x
+    for attempt in range(_ATTEMPTS):
+        w = base + gamma * np.uint64(4 * attempt)
+        word = mix(w)
+        d, _, width, is_strip = _propose(word, left, right)
+        if is_strip:
+            # Eleven bits are left of the word; with the next one they decide.
+            v = (np.float64(word & np.uint64(2047)) + _uniform(mix(w + gamma))) * 4.8828125e-4
+            height, room = width / _AREA, 0.0
+        else:
+            over = -math.log(_fine(mix(w + gamma), mix(w + gamma * np.uint64(2)))) / _STEEP
+            d = math.copysign((_EDGE + over) * (left if d < 0.0 else right), d)
+            v = _uniform(mix(w + gamma * np.uint64(3)))
+            height, room = 1.0, 0.5 * _EDGE * _EDGE + _STEEP * over
+        lost = (0.5 * m * d + g) * d + slack - room
+        if E > 0.0:
+            lost += grown * rise(d)
+        if N > 0.0:
+            lost += N * softplus_rise(d, s)
+        accepted = v < math.exp(-lost) * height
+        y = x + d
+        if accepted and low <= y <= high:
+            break
+    return min(max(y, low), high)
+
+
+@kernel
+def draw_likelihood_sites(m, E, N, low, high, keys, step, c, work, xi):
+    """Draw for each of many chains from exp(-psi) on [low, high]; xi has the old values, where the search begins.
+
+    The first attempt is made for all chains at once; the few that it does not settle are drawn by themselves. `work` is
+    scratch, (10, chains).
+    """
+    x, grown, s, g, left, right, slack = work[0], work[1], work[2], work[3], work[4], work[5], work[6]
+    d, bend, rough = work[7], work[8], work[9]
+    for chain in range(c.size):
+        x[chain] = xi[chain]
+        grown[chain] = s[chain] = 0.0
+    find_points(m, E, N, low, high, c, x, grown, s, g, bend)
+    _find_halves(m, N, low, high, x, grown, s, g, left, right, slack)
+    number = np.uint64(step) << np.uint64(WORDS)
+    _propose_all(keys, number, left, right, d, bend, rough)
+    _add_lost(m, E, N, grown, s, g, slack, d, bend)
+    missing = _settle(low, high, x, left, d, bend, rough, xi)
+    chain = 0
+    while missing > 0:
+        if not low <= xi[chain] <= high:
+            key, gamma = keys[0, chain], keys[1, chain]
+            if left[chain] > 0.0 and N <= _FEW_TRIALS:
+                xi[chain] = _draw_site_alone(
+                    m, E, N, low, high, x[chain], grown[chain], s[chain], g[chain], left[chain], right[chain],
+                    slack[chain], key, gamma, step,
+                )  # fmt: skip
+            else:
+                xi[chain] = draw_site(m, c[chain], E, N, low, high, key, gamma, step)
+            missing -= 1
+        chain += 1
+
+
 @kernel
 def draw_value(m, c, first, last, values, key, gamma, step):
     """One of the values of a variable on a finite set, with weights exp(-m v^2/2 + c v)."""
@@ -393,6 +451,7 @@ def field_steps(
     value_start, values, keys, c, x
 ):  # fmt: skip
     """Take chains through lists of steps (see `spins`); x is (variables, chains); c is scratch."""
+    work = np.empty((10, c.size))
     for r in range(repeats):
         for k in range(order.size):
             i = order[k]
@@ -404,8 +463,7 @@ def field_steps(
                 for chain in range(x.shape[1]):
                     x[i, chain] = draw_value(m, c[chain], first, last, values, keys[0, chain], keys[1, chain], step)
             elif E > 0.0 or N > 0.0:
-                for chain in range(x.shape[1]):
-                    x[i, chain] = draw_site(m, c[chain], E, N, low, high, keys[0, chain], keys[1, chain], step)
+                draw_likelihood_sites(m, E, N, low, high, keys, step, c, work, x[i])
             else:
                 draw_normals(m, low, high, keys, step, c, x[i])
 
