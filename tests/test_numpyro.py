@@ -94,6 +94,20 @@ def test_bad_sites_and_scans():
 
 
 @needs_numpyro
+def test_sites_that_numpyro_cannot_enumerate_get_a_sentence():
+    """NumPyro says of both that they have a support to enumerate, and then has none."""
+
+    def model():
+        numpyro.sample("x", numpyro.distributions.Bernoulli(0.5))
+        numpyro.sample("event", numpyro.distributions.Bernoulli(0.5).expand([2]).to_event(1))
+        numpyro.sample("ranges", numpyro.distributions.DiscreteUniform(0, np.array([1, 2])))
+
+    for name in ("event", "ranges"):
+        with pytest.raises(db.ArgumentError, match=rf"can be enumerated \('x'\)\. Got '{name}' at index 1"):
+            db.adapters.numpyro.gibbs_fn(model, ["x", name])
+
+
+@needs_numpyro
 def test_examples_run_where_numpyro_is():
     from dobrushin.adapters import numpyro as module
 

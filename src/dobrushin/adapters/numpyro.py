@@ -72,17 +72,13 @@ def gibbs_fn(
     trace = numpyro.handlers.trace(seeded).get_trace(*args, **given)
     shapes, values = {}, []
     for k, name in enumerate(sites):
-        site = trace.get(name, {"type": "missing"})
-        if site["type"] != "sample" or site["is_observed"] or not site["fn"].has_enumerate_support:
-            known = [
-                other
-                for other, each in trace.items()
-                if each["type"] == "sample" and not each["is_observed"] and each["fn"].has_enumerate_support
-            ]
+        own = _support_of(trace.get(name))
+        if own is None:
+            known = [other for other, each in trace.items() if _support_of(each) is not None]
             requirement = f"names of latent sites that can be enumerated ({', '.join(map(repr, known)) or 'none'})"
             raise ArgumentError("sites", requirement, name, f"index {k}")
-        shapes[name] = site["value"].shape
-        values += [np.asarray(site["fn"].enumerate_support(expand=False)).ravel()] * math.prod(shapes[name])
+        shapes[name] = trace[name]["value"].shape
+        values += [own] * math.prod(shapes[name])
     order = order_of_updates(scan, len(values))
     # The values of each entry; where an entry has fewer than another, its first value fills the row and is masked.
     width = max(map(len, values), default=1)
@@ -121,3 +117,13 @@ def order_of_updates(scan: Any, n: int) -> NDArray[np.int64]:
     scan = as_scan(scan)
     scan._check_fits(n)
     return np.concatenate([np.setdiff1d(np.arange(n), scan.order), scan.order])
+
+
+def _support_of(site: Mapping[str, Any] | None) -> NDArray[Any] | None:
+    """Return the values that each entry of a site can have; None if they cannot be enumerated."""
+    if site is None or site["type"] != "sample" or site["is_observed"] or not site["fn"].has_enumerate_support:
+        return None
+    try:
+        return np.asarray(site["fn"].enumerate_support(expand=False)).ravel()
+    except NotImplementedError:  # sites with `to_event`, and entries with different ranges
+        return None
