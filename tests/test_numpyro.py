@@ -94,6 +94,22 @@ def test_bad_sites_and_scans():
 
 
 @needs_numpyro
+@pytest.mark.parametrize(
+    ("sites", "words"),
+    [(["x", "x", "y"], "distinct names .* Got 'x' at index 1"), ([], "at least one name"), ("x", "at least one name")],
+)
+def test_a_site_that_is_named_twice_or_none_at_all(sites, words):
+    """A site that counted twice moved the places of all sites after it: their entries took values of other sites."""
+
+    def model():
+        numpyro.sample("x", numpyro.distributions.Bernoulli(0.5))
+        numpyro.sample("y", numpyro.distributions.Categorical(np.array([0.2, 0.3, 0.5])))
+
+    with pytest.raises(db.ArgumentError, match=words):
+        db.adapters.numpyro.gibbs_fn(model, sites)
+
+
+@needs_numpyro
 def test_sites_that_numpyro_cannot_enumerate_get_a_sentence():
     """NumPyro says of both that they have a support to enumerate, and then has none."""
 

@@ -430,6 +430,7 @@ def test_gibbs_steps_refuse_what_they_cannot_update():
         x = pm.Bernoulli("x", logit_p=rate, shape=3)
     for change, message in (
         ({"vars": [rate]}, "whose free variables are discrete"),
+        ({"vars": [x, x]}, "distinct variables"),
         ({"scan": db.Scan([3])}, "'scan'"),
         ({"order": [0, 1, 2]}, "Got 'order'"),
     ):

@@ -67,15 +67,19 @@ def gibbs_fn(
     """
     jax, numpyro = require("jax", "numpyro"), require("numpyro", "numpyro")
     jnp, log_density = jax.numpy, require("numpyro.infer.util", "numpyro").log_density
+    if isinstance(sites, str) or not len(sites):
+        raise ArgumentError("sites", "a list of at least one name", sites)
     given = dict(kwargs or {})
     seeded = numpyro.handlers.seed(model, 0)
     trace = numpyro.handlers.trace(seeded).get_trace(*args, **given)
     shapes, values = {}, []
     for k, name in enumerate(sites):
         own = _support_of(trace.get(name))
-        if own is None:
+        if own is None or name in shapes:
             known = [other for other, each in trace.items() if _support_of(each) is not None]
-            requirement = f"names of latent sites that can be enumerated ({', '.join(map(repr, known)) or 'none'})"
+            requirement = (
+                f"distinct names of latent sites that can be enumerated ({', '.join(map(repr, known)) or 'none'})"
+            )
             raise ArgumentError("sites", requirement, name, f"index {k}")
         shapes[name] = trace[name]["value"].shape
         values += [own] * math.prod(shapes[name])

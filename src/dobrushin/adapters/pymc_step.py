@@ -71,6 +71,8 @@ class GibbsStep(_BlockedStep):
         model = pymc.modelcontext(model)
         given = vars if isinstance(vars, list | tuple) else [vars]
         chosen = [model.values_to_rvs.get(variable, variable) for variable in given]
+        if len(set(chosen)) < len(chosen):
+            raise ArgumentError("vars", "distinct variables", vars)
         entries = Entries.of(model, chosen)
         free = np.flatnonzero(entries.sizes > 1)
         self._order = free[order_of_updates(scan, len(free))]
