@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from dobrushin.cli.app import app
 from dobrushin.errors import WorkerError
 from dobrushin.experiments import beyond, catalog, disease_mapping, ising_tv, loose_bounds, marginal, mle, wall_clock
-from dobrushin.experiments.catalog import Finding, MissingData, Outcome, Part, Store
+from dobrushin.experiments.catalog import ExperimentOutcome, Finding, MissingData, Part, Store
 from dobrushin.experiments.scans import METHODS
 from executors import deadly_part, fails, squares
 
@@ -51,7 +51,7 @@ def rerun(name, module, folder):
 
 
 def holds(module, data):
-    return Outcome("", 0.0, module.findings(data), []).holds
+    return ExperimentOutcome("", 0.0, module.findings(data), []).holds
 
 
 @pytest.mark.slow

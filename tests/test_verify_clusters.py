@@ -163,7 +163,7 @@ def magnet(path, factors, states=(2, 2, 2), edges=(0, 1), questions=((0,),), col
         own = first_part(opened(path))
         proof = own.proof
         ends = clusters.Magnet(own, np.array([*edges]), proof.array("colours", "i", len(states), -1))
-        draws = clusters.ClusterDraws(own, ends)
+        draws = clusters.ClusterReplay(own, ends)
         counts = clusters.LinkCounts.__new__(clusters.LinkCounts)
         found, rows = draws.outcomes(np.arange(64)), {v: k for k, v in enumerate(draws.looked_at)}
         cells = [counts.cells(None, found[[rows[v] for v in own_question]]) for own_question in questions]

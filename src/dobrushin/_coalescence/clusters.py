@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dobrushin._coalescence.ferromagnet import Ferromagnet, read_ferromagnet
 from dobrushin._kernels.clusters import OPEN, colour_clusters, run_clusters
 from dobrushin._models import Model
-from dobrushin._models.near import Region
+from dobrushin._models.near import ScanRegion
 from dobrushin._sampling.batches import LOOK_SECONDS, Job, run_batches
 from dobrushin._sampling.kernel import Batches, Runner, Work, streams_of
 from dobrushin._sampling.sampler import on_backend
@@ -45,7 +45,7 @@ class ClusterRunner(Runner):
     """Runner of random clusters: a step is a sweep over all edges, and the scan is all rounds one after the other."""
 
     magnet: Ferromagnet
-    region: Region
+    region: ScanRegion
     error: NDArray[np.float64]
     targets: NDArray[np.int64]
     past: int

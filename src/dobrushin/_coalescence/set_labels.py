@@ -15,7 +15,7 @@ from dobrushin._coalescence.device_sets import DeviceSetLabels, DeviceSetRace
 from dobrushin._coalescence.sets import SetKernel, SetSteps
 from dobrushin._kernels import sets
 from dobrushin._models.forms import Form
-from dobrushin._models.near import Region
+from dobrushin._models.near import ScanRegion
 from dobrushin._models.potts import LabelPairs
 from dobrushin._sampling.kernel import narrowed
 from dobrushin._sampling.labels import SAFE_EXPONENT, LocalFactors, local_factors, pack_region, sum_factors
@@ -47,7 +47,7 @@ class FlagKernel(SetKernel):
 class SetLabels(FlagKernel):
     """Kernel of Potts models: labels race with times that are products of tabulated exponentials."""
 
-    region: Region
+    region: ScanRegion
     delay: NDArray[np.float64]  # exp(-coupling) of each neighbour
     unary: NDArray[np.float64]  # exp(largest unary - unary), inf where a label is forbidden
     first: NDArray[np.int64]
@@ -62,7 +62,7 @@ class SetLabels(FlagKernel):
         return isinstance(form, LabelPairs) and form.states <= _MAX_STATES and form.largest_exponent < SAFE_EXPONENT
 
     @classmethod
-    def make(cls, form: Any, region: Region) -> SetLabels:
+    def make(cls, form: Any, region: ScanRegion) -> SetLabels:
         theta, unary = form.couplings.data[region.entry], form.unaries[region.place]
         k, degree = unary.shape[1], np.diff(region.start)
         size = np.bincount(region.row, weights=np.abs(theta), minlength=region.size)
@@ -105,7 +105,7 @@ class SetLabels(FlagKernel):
 class SetRace(FlagKernel):
     """Kernel of any model: states race with exponential times."""
 
-    region: Region
+    region: ScanRegion
     largest: int  # largest number of states of a variable of the model: random numbers per step
     states: NDArray[np.int64]
     first: NDArray[np.int64]  # row of the first label of each variable
@@ -120,7 +120,7 @@ class SetRace(FlagKernel):
         return True
 
     @classmethod
-    def make(cls, form: Form, region: Region) -> SetRace:
+    def make(cls, form: Form, region: ScanRegion) -> SetRace:
         largest = int(form.cardinalities.max())
         if largest > _MAX_STATES:
             raise ArgumentError("model", f"of variables with at most {_MAX_STATES} states", largest)

@@ -17,7 +17,7 @@ from dobrushin._kernels.sets import set_field
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs
-from dobrushin._models.near import Region
+from dobrushin._models.near import ScanRegion
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._models.spins import SpinTerms
@@ -31,7 +31,7 @@ from dobrushin._shared.arrays import UNIT, frozen
 class SetBits(SetKernel):
     """Kernel of 64 runs in a word, for spins with pair couplings to at most 6 neighbours."""
 
-    region: Region
+    region: ScanRegion
     neighbor: NDArray[np.int64]  # rows of the neighbours' states with the smallest chance of state 1, then the largest
     threshold: NDArray[np.uint64]
     error: NDArray[np.float64]
@@ -47,7 +47,7 @@ class SetBits(SetKernel):
         return degree <= MAX_NEIGHBORS and has_spin_pairs(form)
 
     @classmethod
-    def make(cls, form: Form, region: Region) -> SetBits:
+    def make(cls, form: Form, region: ScanRegion) -> SetBits:
         neighbor, probability, error = tabulate(form, region)
         size = region.size
         follows = np.ones(neighbor.shape, dtype=np.bool_)
@@ -94,7 +94,7 @@ class SetBits(SetKernel):
 class SetField(SetKernel):
     """Kernel of spins with pair couplings and any number of neighbours, by local fields."""
 
-    region: Region
+    region: ScanRegion
     theta: NDArray[np.float64]
     fields: NDArray[np.float64]
     error: NDArray[np.float64]
@@ -108,7 +108,7 @@ class SetField(SetKernel):
         return has_spin_pairs(form)
 
     @classmethod
-    def make(cls, form: Form, region: Region) -> SetField:
+    def make(cls, form: Form, region: ScanRegion) -> SetField:
         spins = spin_pairs(form)
         theta, fields = spins.couplings.data[region.entry], spins.fields[region.place]
         terms = np.diff(region.start).astype(np.int64)

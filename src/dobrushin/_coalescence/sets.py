@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dobrushin._kernels.sets import count_settled
 from dobrushin._models import Model
 from dobrushin._models.forms import Form
-from dobrushin._models.near import Region
+from dobrushin._models.near import ScanRegion
 from dobrushin._sampling.batches import Job, Outcome, run_batches
 from dobrushin._sampling.kernel import Runner, Work
 from dobrushin._sampling.sampler import Record, on_backend
@@ -65,7 +65,7 @@ class SetKernel(SetRunner):
 
     @classmethod
     @abstractmethod
-    def make(cls, form: Form, region: Region) -> SetKernel:
+    def make(cls, form: Form, region: ScanRegion) -> SetKernel:
         """Return the kernel with its arrays, for a region of a form."""
 
     @property

@@ -185,7 +185,7 @@ class Weights(Method):
         ]
 
 
-class _Work(NamedTuple):
+class _TriesWork(NamedTuple):
     """Expected work: tries from mini-buckets of some bits."""
 
     bits: float
@@ -193,15 +193,15 @@ class _Work(NamedTuple):
     seconds: float
 
 
-def _expect(query: Query, made: MiniBuckets, pilot: Pilot, seconds: float) -> _Work:
+def _expect(query: Query, made: MiniBuckets, pilot: Pilot, seconds: float) -> _TriesWork:
     """Return the work with the mini-buckets of the pilot or with larger ones: the less. A try takes `seconds`."""
     aim, error = _aim(query), query.error
     tries = pilot.tries(aim, error)
-    work = _Work(_FEW_BITS, tries, tries * seconds)
+    work = _TriesWork(_FEW_BITS, tries, tries * seconds)
     if made.layout.is_exact:
         return work
     tries = Pilot(pilot.mean**_GAIN, pilot.mean ** (2.0 * _GAIN) / pilot.share).tries(aim, error)
-    larger = _Work(_MANY_BITS, tries, _PASSES * _layout(query, _MANY_BITS).pass_seconds + tries * seconds)
+    larger = _TriesWork(_MANY_BITS, tries, _PASSES * _layout(query, _MANY_BITS).pass_seconds + tries * seconds)
     return min(work, larger, key=lambda work: work.seconds)
 
 

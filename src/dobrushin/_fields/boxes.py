@@ -66,14 +66,19 @@ def bound_variances(matrix: Floats) -> Floats | None:
     return None if known is None else (np.diag(known[0]) + known[1]) * _UP
 
 
-def least_eigenvalue(matrix: Floats) -> float:
-    """Bound the least eigenvalue of a symmetric matrix in the units of its diagonal from below; -inf where unknown."""
+def bound_eigenvalues(matrix: Floats) -> Floats:
+    """Bound the eigenvalues of a symmetric matrix in the units of its diagonal from below; -inf where unknown."""
     n, diagonal = len(matrix), np.diag(matrix)
     if not (np.isfinite(matrix).all() and (diagonal > 0).all()):
-        return -math.inf
+        return np.full(n, -np.inf)
     root = np.sqrt(diagonal)
     # The scaled matrix has norm n or less, and its eigenvalues are found within a small multiple of the roundoff.
-    return float(np.linalg.eigvalsh(matrix / np.outer(root, root))[0]) - n * (n + 8.0) * 2.0**-46
+    return np.asarray(np.linalg.eigvalsh(matrix / np.outer(root, root)) - n * (n + 8.0) * 2.0**-46)
+
+
+def least_eigenvalue(matrix: Floats) -> float:
+    """Bound the least eigenvalue of a symmetric matrix in the units of its diagonal from below; -inf where unknown."""
+    return float(bound_eigenvalues(matrix)[0])
 
 
 def curvature_at(form: FieldTerms, x: Floats) -> Floats:
@@ -88,6 +93,14 @@ def slope_at(form: FieldTerms, x: Floats, variance: Floats | float = 0.0) -> Flo
     for term, amount in form.likelihood:
         slope = slope + _average(functools.partial(term.slope, amount), x, variance)
     return slope
+
+
+def bound_slope(form: FieldTerms, x: Floats) -> Floats:
+    """Bound the size of the gradient of the energy at x, with the errors and the rounding of its terms."""
+    size = np.abs(form.couplings) @ np.abs(x) + form.diagonal * np.abs(x) + np.abs(form.linear)
+    size = size + sum(term.bound_slope(amount, x) for term, amount in form.likelihood)
+    exact = np.abs(slope_at(form, x)) + form.linear_error + form.diagonal_error * np.abs(x)
+    return np.asarray(exact + size * (len(x) + 16.0) * 2.0**-50)
 
 
 def descend(form: FieldTerms) -> Floats:
@@ -108,7 +121,7 @@ def _average(function: Callable[[Floats], Floats], x: Floats, variance: Floats |
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class BoxStage:
     """A box around the centre, and what is known of the field restricted to the box.
 
     Attributes
@@ -150,7 +163,7 @@ class Boxed:
     form: FieldTerms
     centre: Floats
     variance: Floats
-    stages: list[Stage]
+    stages: list[BoxStage]
     tails: Floats
     squares: Floats
 
@@ -226,14 +239,14 @@ def box_of(form: FieldTerms, outside: float) -> Boxed:
         return Boxed(form, descend(form), spread, [], none, none)
     if np.isfinite(form.lower).any() or np.isfinite(form.upper).any():
         raise _refuse("some variables have limits and others have not: give all of them both limits, or none.")
-    return _Search(form, outside).boxed()
+    return _BoxSearch(form, outside).boxed()
 
 
 def _refuse(reason: str) -> CertificateError:
     return CertificateError({"entropy": reason}, "")
 
 
-class _Search:
+class _BoxSearch:
     """The search for boxes of a field without limits."""
 
     def __init__(self, form: FieldTerms, outside: float) -> None:
@@ -243,10 +256,7 @@ class _Search:
         self.form, self.goal, self.n = form, outside, form.n_variables
         self.prior = (np.diag(prior[0]) + prior[1]) * _UP
         self.mode, self.centre = self._find_centre()
-        slope = np.abs(slope_at(form, self.mode)) + form.linear_error + form.diagonal_error * np.abs(self.mode)
-        rounding = np.abs(form.couplings) @ np.abs(self.mode) + form.diagonal * np.abs(self.mode) + np.abs(form.linear)
-        rounding += sum(term.bound_slope(amount, self.mode) for term, amount in form.likelihood)
-        slope += rounding * (self.n + 16.0) * 2.0**-50
+        slope = bound_slope(form, self.mode)
         # E |x - mode|^2 in the units of the prior is at most (sqrt(n) + g)^2, g the size of the gradient.
         size = math.sqrt(float(slope @ (np.abs(prior[0]) @ slope + prior[1] * slope.sum())) * _UP)
         self.spread = np.sqrt(self.prior) * (math.sqrt(self.n) + size) + np.abs(self.mode - self.centre)
@@ -297,10 +307,10 @@ class _Search:
             half = np.minimum(outer.half, (z + 1.2 * OFFSET_DEVIATIONS) * np.sqrt(outer.variance))
             if (half > 0.98 * outer.half).all():
                 break
-            stages.append(Stage(half, self.variances(half), np.empty(0)))
+            stages.append(BoxStage(half, self.variances(half), np.empty(0)))
         return self._certify(stages)
 
-    def _outermost(self) -> Stage:
+    def _outermost(self) -> BoxStage:
         """Return a box that holds the field but for about half of the goal, at the tails of the field on this box."""
         half = 6.0 * np.sqrt(self.variance)
         for _ in range(_GROWTH_TRIALS):
@@ -311,14 +321,14 @@ class _Search:
             if (new <= half * 1.0001).all():
                 break
             half = np.minimum(np.maximum(half, new), _MOST_DEVIATIONS * np.sqrt(self.prior))
-        return Stage(half, self.variances(half), np.empty(0))
+        return BoxStage(half, self.variances(half), np.empty(0))
 
     def _horizon(self, half: Floats) -> float:
         """Return the multiple of a box that the prior leaves with a probability of `_FAR_CHANCE` or less."""
         far = math.sqrt(2.0 * math.log(2.0 * self.n / _FAR_CHANCE))
         return float(((self.spread + far * np.sqrt(self.prior)) / half).max()) * _UP
 
-    def _certify(self, stages: list[Stage]) -> Boxed:
+    def _certify(self, stages: list[BoxStage]) -> Boxed:
         """Bound what is outside of each box, from the innermost outwards; whatever the boxes are."""
         known = [replace(stages[-1], offset=OFFSET_DEVIATIONS * np.sqrt(stages[-1].variance))]
         for outer in reversed(stages[:-1]):
@@ -350,7 +360,7 @@ class _Search:
         form = self.on(stages[-1].half)
         return Boxed(form, self.centre, known[-1].variance, known, escape * tails * _UP, escape * squares * _UP)
 
-    def _too_wide(self, stage: Stage) -> CertificateError:
+    def _too_wide(self, stage: BoxStage) -> CertificateError:
         i = int(np.argmax(stage.half))
         return _refuse(
             f"no box around the field has a probability outside that can be bounded: with half-widths of up to "
@@ -392,7 +402,8 @@ def decay_of(boxed: Boxed) -> Decay:
     on the box.
     """
     form, matrix = boxed.form, least_curvatures(boxed.form)
-    rate, known = least_eigenvalue(matrix), bound_inverse(matrix)
+    eigenvalues, known = bound_eigenvalues(matrix), bound_inverse(matrix)
+    rate = float(eigenvalues[0])
     if known is None or not rate > 0.0:
         raise _refuse("the least curvature on the box is not positive definite.")
     n = form.n_variables
@@ -401,8 +412,8 @@ def decay_of(boxed: Boxed) -> Decay:
     largest: Any = sum(
         term.largest_curvature(amount, point - spread, point + spread) for term, amount in form.likelihood
     )
-    slope = np.abs(slope_at(form, point)) * (1.0 + 1e-6) + form.linear_error
-    logarithm = float(np.linalg.slogdet(matrix)[1])
+    slope = bound_slope(form, point)
+    logarithm = float(np.log(eigenvalues).sum() + np.log(np.diag(matrix)).sum())  # of the determinant, from below
     energy = ((form.diagonal + form.diagonal_error + largest) * spread**2).sum() / 6.0
     missed = 0.5 * float(slope @ (np.abs(known[0]) @ slope + known[1] * slope.sum())) * _UP
     entropy = energy + missed - np.log(2.0 * spread).sum() + 0.5 * (n * math.log(2.0 * math.pi) - logarithm)

@@ -25,7 +25,7 @@ from dobrushin._fields.model import GaussianField
 from dobrushin._fields.terms import FieldTerms
 from dobrushin._kernels.field_draws import field_steps
 from dobrushin._models.forms import Form
-from dobrushin._models.near import Region, region_of
+from dobrushin._models.near import ScanRegion, region_of
 from dobrushin._sampling.array_kernel import ArrayKernel, StepList
 from dobrushin._sampling.kernel import CACHE_BYTES, Batches, FixedStart, Work
 from dobrushin._sampling.sampler import make_runner
@@ -41,7 +41,7 @@ from dobrushin.errors import ArgumentError, CertificateError
 class FieldKernel(ArrayKernel):
     """Chains side by side: one update of all chains at a time, each with its own random words."""
 
-    region: Region
+    region: ScanRegion
     sites: tuple[NDArray[np.float64], ...]
     values: tuple[NDArray[Any], ...]
     couplings: NDArray[np.float64]
@@ -56,15 +56,17 @@ class FieldKernel(ArrayKernel):
     batch: ClassVar[int] = 256
 
     @classmethod
-    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+    def fits(cls, form: Form, scan: Scan, region: ScanRegion) -> bool:
         return isinstance(form, FieldTerms)
 
     @classmethod
-    def make(cls, form: Any, region: Region) -> FieldKernel:
+    def make(cls, form: Any, region: ScanRegion) -> FieldKernel:
         return cls.start_at(form, region, FixedStart(find_start(form), ""), np.zeros(form.n_variables))
 
     @classmethod
-    def start_at(cls, form: FieldTerms, region: Region, start: FixedStart, error: NDArray[np.float64]) -> FieldKernel:
+    def start_at(
+        cls, form: FieldTerms, region: ScanRegion, start: FixedStart, error: NDArray[np.float64]
+    ) -> FieldKernel:
         """Make the kernel of a region for chains with this start; `error` bounds the error of a draw of each site."""
         place, point = region.place, start.point
         numbers = (form.diagonal, form.linear, form.lower, form.upper)

@@ -25,7 +25,7 @@ from dobrushin._fields.chains import FieldChains, FieldKernel, chains_needed
 from dobrushin._fields.intervals import SHARES, Clip, FieldTally, Limits, TallyTerms, most_drifted
 from dobrushin._fields.terms import FieldTerms
 from dobrushin._kernels.generator import START, mix
-from dobrushin._models.near import Region, region_of
+from dobrushin._models.near import ScanRegion, region_of
 from dobrushin._sampling.kernel import FixedStart, streams_of
 from dobrushin._sampling.samples import Samples
 from dobrushin._scan import Scan
@@ -215,7 +215,7 @@ class FieldEntropy(FieldChains):
 def make_spread(space: FieldSpace, decay: Decay, scan: Scan) -> SpreadKernel:
     """Make the kernel for chains of a field on a box, from the start whose entropy is known."""
     form: FieldTerms = space.form
-    region: Region = region_of(form, scan._updates(form.n_variables))
+    region: ScanRegion = region_of(form, scan._updates(form.n_variables))
     plain = FieldKernel.start_at(form, region, FixedStart(decay.point, "near the middle"), space.anchor.errors.distance)
     return SpreadKernel(**(vars(plain) | {"spread": frozen(decay.spread[region.place])}))
 

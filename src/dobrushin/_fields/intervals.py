@@ -41,7 +41,7 @@ class Limits(NamedTuple):
     high: float
 
 
-class Stage(NamedTuple):
+class DrawStage(NamedTuple):
     """A number of chains after which an interval from the sample variance is made, and its share of the error."""
 
     chains: int
@@ -76,7 +76,7 @@ class Clip(NamedTuple):
     chance: float
     shares: tuple[float, float]
     steepness: float = math.inf
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[DrawStage, ...] = ()
 
     def most_chains(self, aim: float, error: float) -> int:
         """The number of chains after which the interval is surely narrow; 0 where none is."""
@@ -146,10 +146,10 @@ class Clip(NamedTuple):
 
         while chains < planned and not is_enough(chains):
             chains = math.ceil(1.05 * chains)
-        stages: list[Stage] = []
+        stages: list[DrawStage] = []
         count = _FIRST_STAGE * chains
         while count < planned and len(stages) < 12:
-            stages.append(Stage(-(-math.ceil(count) // 64) * 64, share))
+            stages.append(DrawStage(-(-math.ceil(count) // 64) * 64, share))
             count, share = count * _STAGE_GROWTH, share / 2.0
         return self._replace(shares=STAGED, stages=tuple(stages))
 
@@ -410,7 +410,7 @@ class ClippedMean(FieldTally):
         self.sequence.add(unit)
         self.squares += math.fsum(unit * unit)
 
-    def _stage(self, stage: Stage) -> tuple[float, float]:
+    def _stage(self, stage: DrawStage) -> tuple[float, float]:
         mean = self.sequence.total / stage.chains
         variance = max(self.squares / stage.chains - mean * mean, 0.0) + 1e-12  # more than the rounding
         deviation = self.clip.span * math.sqrt(variance)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dobrushin._learning.data import Observed
 from dobrushin._learning.result import Fit, History
 from dobrushin._learning.structure import Structure
-from dobrushin._learning.sums import Counts, ExactSums
+from dobrushin._learning.sums import ExactSums, ExpectedCounts
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import Deadline, limited
@@ -118,7 +118,7 @@ class Ascent:
         means = self._known + self.structure.means(sums.entries, rows)
         return means, self.error_of(sums, rows, rounding), weight + sums.log_partition
 
-    def error_of(self, sums: Counts, rows: float, rounding: float = 0.0) -> Vector:
+    def error_of(self, sums: ExpectedCounts, rows: float, rounding: float = 0.0) -> Vector:
         """Bound the errors of means of statistics that exact sums over some rows gave.
 
         `rounding` bounds that of the log-density, which moves probabilities by a factor of at most e^(2 rounding).

@@ -34,7 +34,7 @@ class _Attribute(NamedTuple):
 
 
 @dataclass
-class Vocabulary:
+class AttributeNames:
     """The attributes of a log-linear model, with the places of their weights."""
 
     attributes: dict[Hashable, _Attribute] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Vocabulary:
 class _Tables:
     """Tables as they are found: their attributes, and entries that are not learned."""
 
-    vocabulary: Vocabulary
+    vocabulary: AttributeNames
     grows: bool  # whether new attributes are added, or left out
     index: dict[Any, int] = field(default_factory=dict)
     shapes: list[Shape] = field(default_factory=list)
@@ -154,13 +154,13 @@ class _Tables:
 
 
 def read_features(
-    models: Sequence[Model], features: Any, is_single: bool, vocabulary: Vocabulary | None = None
+    models: Sequence[Model], features: Any, is_single: bool, vocabulary: AttributeNames | None = None
 ) -> Structure:
     """Return the structure of one graph or several with shared weights.
 
     With a vocabulary, the weights are those of its attributes, and other attributes are left out.
     """
-    tables = _Tables(Vocabulary() if vocabulary is None else vocabulary, vocabulary is None)
+    tables = _Tables(AttributeNames() if vocabulary is None else vocabulary, vocabulary is None)
     offset, names, sizes = 0, [], []
     labels: list[Hashable] = []
     of_arity: dict[int, tuple[list[tuple[int, ...]], list[int]]] = {}
@@ -248,7 +248,7 @@ def _positions(model: Model, scope: Any, where: str) -> tuple[int, ...]:
     return tuple(places)
 
 
-def _check_weights(design: sparse.csr_array, vocabulary: Vocabulary) -> None:
+def _check_weights(design: sparse.csr_array, vocabulary: AttributeNames) -> None:
     """Refuse weights that enter no table."""
     used = np.zeros(vocabulary.size, dtype=np.bool_)
     used[design.indices] = True

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._learning.data import Imputed
-from dobrushin._learning.features import Vocabulary, read_features
+from dobrushin._learning.features import AttributeNames, read_features
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared.call import public
@@ -118,7 +118,7 @@ class Fit:
     seed: Any
     bias_bounds: NDArray[np.float64]
     imputed: Imputed | None = None
-    _vocabulary: Vocabulary | None = None
+    _vocabulary: AttributeNames | None = None
 
     @property
     def is_certified(self) -> bool:

@@ -26,7 +26,7 @@ _MIN_BATCH, _MAX_ENTRIES = 3, 2**18
 _NUMBERS_AT_ONCE = 2**22
 
 
-class Counts(NamedTuple):
+class ExpectedCounts(NamedTuple):
     """Sums over models: logarithms of partition functions, and expected counts of the table entries."""
 
     log_partition: float
@@ -120,7 +120,7 @@ class ExactSums:
         factors, variables = (np.stack(column, axis=1) for column in zip(*parts, strict=True))
         return _Shape(factors, variables, everything, plan, BatchProgram(plan.program))
 
-    def run(self, entries: Floats, weights: Floats | None = None) -> Counts:
+    def run(self, entries: Floats, weights: Floats | None = None) -> ExpectedCounts:
         """Sum over all parts and observations; `weights` count the observations."""
         total, counts = 0.0, np.zeros(len(entries))
         relative = absolute = 0.0
@@ -139,7 +139,7 @@ class ExactSums:
                         np.add.at(counts, place, flat * share)
                     else:
                         counts[place[:, 0]] += flat @ share if flat.shape[1] == count else flat[:, 0] * share.sum()
-        return Counts(total, counts, relative, absolute)
+        return ExpectedCounts(total, counts, relative, absolute)
 
     def marginals(self, entries: Floats) -> Iterator[tuple[int, Ints, Floats]]:
         """Yield a variable, some observations, and the probabilities of its states (states, observations) in each."""

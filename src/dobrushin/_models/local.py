@@ -20,7 +20,7 @@ from dobrushin._models.couplings import couplings_of_part, symmetric
 from dobrushin._models.forms import Form, PartSource
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.model import Model
-from dobrushin._models.near import Region, region_of
+from dobrushin._models.near import ScanRegion, region_of
 from dobrushin._models.potts import LabelPairs
 from dobrushin._models.state_names import read_state_names
 from dobrushin._shared import validate as check
@@ -67,12 +67,12 @@ class LocalModel(Model):
     def _parts(self) -> PartSource:
         return self._lowered
 
-    def _region(self, updated: Ints) -> tuple[Form, Region]:
+    def _region(self, updated: Ints) -> tuple[Form, ScanRegion]:
         part = self._near(updated, 1)
         region = region_of(part.model._form, part.numbering.own(updated))
         return part.model._form, replace(region, numbering=region.numbering.within(part.numbering))
 
-    def _form_of(self, region: Region) -> Form:
+    def _form_of(self, region: ScanRegion) -> Form:
         return self._near(region.positions[region.updated], 1).model._form
 
     def __repr__(self) -> str:

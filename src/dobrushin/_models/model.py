@@ -15,7 +15,7 @@ from dobrushin._models.derived import merge, split_evidence
 from dobrushin._models.forms import Form, ImpossibleEvidence, PartSource, Variables
 from dobrushin._models.graph import WithGraph
 from dobrushin._models.memory import Memory, lasting
-from dobrushin._models.near import ModelPart, Numbering, Region, find_ball, region_of
+from dobrushin._models.near import ModelPart, Numbering, ScanRegion, find_ball, region_of
 from dobrushin._models.state_names import Names, NamesByLabel, StateNames, read_evidence, read_state_names
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Array, Floats, Ints
@@ -352,11 +352,11 @@ class Model(WithGraph):
             where = f"label {known[int(np.argmax(forbidden))]}"
             raise ArgumentError("evidence", "possible", got="a forbidden state", where=where)
 
-    def _region(self, updated: Ints) -> tuple[Form, Region]:
+    def _region(self, updated: Ints) -> tuple[Form, ScanRegion]:
         """Return the region that updates of the variables at increasing positions read, and the form that it is in."""
         return self._form, region_of(self._form, updated)
 
-    def _form_of(self, region: Region) -> Form:
+    def _form_of(self, region: ScanRegion) -> Form:
         """Return the form whose positions `Region.place` has."""
         return self._form
 

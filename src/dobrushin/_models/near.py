@@ -126,7 +126,7 @@ class ModelPart:
 
 
 @dataclass(frozen=True)
-class Region:
+class ScanRegion:
     """The variables that a scan updates and their neighbours, with numbers of their own.
 
     `start` and `neighbor` have the neighbours of updated variables, CSR; the rows of other variables are empty.
@@ -165,15 +165,15 @@ class Region:
         return np.arange(len(self.neighbor)) - np.repeat(self.start[:-1], np.diff(self.start))
 
 
-def region_of(form: Form, updated: Ints) -> Region:
+def region_of(form: Form, updated: Ints) -> ScanRegion:
     """Return the region of the variables at increasing positions `updated`, without a pass over the form."""
     n, (start, neighbor) = form.n_variables, form.adjacency
     if len(updated) == n:
-        return Region(Numbering(n, updated), updated, start, neighbor, updated, slice(None))
+        return ScanRegion(Numbering(n, updated), updated, start, neighbor, updated, slice(None))
     own_start, entry = rows_at(start, updated)
     seen = neighbor[entry]
     positions = distinct(np.concatenate([updated, seen]), n)
     own = np.searchsorted(positions, updated)
     row_start = prefix_sums(Numbering(len(positions), own).spread(np.diff(own_start), 0)).astype(np.int32)
     row_neighbor = np.searchsorted(positions, seen).astype(np.int32)
-    return Region(Numbering(n, positions), own, frozen(row_start), frozen(row_neighbor), positions, entry)
+    return ScanRegion(Numbering(n, positions), own, frozen(row_start), frozen(row_neighbor), positions, entry)

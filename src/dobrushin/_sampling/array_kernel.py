@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dobrushin._kernels import labels, waves
 from dobrushin._kernels.generator import CHOICE
-from dobrushin._models.near import Region
+from dobrushin._models.near import ScanRegion
 from dobrushin._sampling.kernel import Kernel, Work, streams_of
 from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import frozen, is_increasing, prefix_sums, row_entries
@@ -262,7 +262,7 @@ class Diagonals:
         states.reshape(shape)[:] = grid > 0.0
 
 
-def find_diagonals(region: Region, theta: NDArray[np.float64], fields: NDArray[np.float64]) -> Diagonals | None:
+def find_diagonals(region: ScanRegion, theta: NDArray[np.float64], fields: NDArray[np.float64]) -> Diagonals | None:
     """Return the diagonals of a large grid whose variables are numbered row by row; None for other models."""
     n, first_row = region.size, region.neighbor[: region.start[1]]
     if len(first_row) != 2 or len(region.updated) < n:

@@ -14,7 +14,7 @@ from dobrushin._kernels.conditional import binary_tables
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs
-from dobrushin._models.near import Region
+from dobrushin._models.near import ScanRegion
 from dobrushin._sampling.array_kernel import ArrayKernel, StepList, repeats_long_cycles
 from dobrushin._sampling.cuda.device_chains import DeviceBits, DeviceLabels
 from dobrushin._sampling.kernel import Kernel, Work, narrowed, streams_of
@@ -42,7 +42,7 @@ FEW_VARIABLES = 64
 class WordKernel(Kernel):
     """Kernel of binary variables with 64 chains in each word of 64 bits."""
 
-    region: Region
+    region: ScanRegion
     threshold: NDArray[np.uint64]  # (variables, 16 or 64): 2^64 P(1), by configuration
     certain: NDArray[np.bool_]  # whether P(1) is exactly 1
     error: NDArray[np.float64]
@@ -92,15 +92,15 @@ class BitsKernel(WordKernel):
     rate: ClassVar[float] = 3e9
 
     @classmethod
-    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+    def fits(cls, form: Form, scan: Scan, region: ScanRegion) -> bool:
         return fits_table(form, region) and not scan.is_random
 
     @classmethod
-    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
+    def is_worth(cls, form: Form, scan: Scan, region: ScanRegion, chains: int) -> bool:
         return chains >= FEW_CHAINS and (table_cells(region) <= MAX_BITS_CELLS or chains >= MANY_CHAINS)
 
     @classmethod
-    def make(cls, form: Form, region: Region) -> BitsKernel:
+    def make(cls, form: Form, region: ScanRegion) -> BitsKernel:
         neighbor, probability, error = tabulate(form, region)
         error = np.minimum(error + 2.0**-52, 1.0)
         return cls(region, *thresholds_of(probability), error, neighbor)
@@ -141,7 +141,7 @@ def bit_thresholds(probability: NDArray[np.float64]) -> NDArray[np.uint64]:
 class TableKernel(ArrayKernel):
     """Kernel of binary variables with at most 6 neighbours, one chain after the other, by tables of thresholds."""
 
-    region: Region
+    region: ScanRegion
     neighbor: NDArray[np.int64]
     threshold: NDArray[np.uint64]  # 2^63 P(1)
     error: NDArray[np.float64]
@@ -153,18 +153,18 @@ class TableKernel(ArrayKernel):
     rate: ClassVar[float] = 1.5e8
 
     @classmethod
-    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+    def fits(cls, form: Form, scan: Scan, region: ScanRegion) -> bool:
         return fits_table(form, region)
 
     @classmethod
-    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
+    def is_worth(cls, form: Form, scan: Scan, region: ScanRegion, chains: int) -> bool:
         cells = table_cells(region)
         pays = len(scan) * chains > DRAWS_PER_CELL * cells and cells < MAX_TABLE_CELLS
         # Only the kernel by local fields is faster than tables.
         return (pays and not repeats_long_cycles(scan)) or not LocalFieldKernel.fits(form, scan, region)
 
     @classmethod
-    def make(cls, form: Form, region: Region) -> TableKernel:
+    def make(cls, form: Form, region: ScanRegion) -> TableKernel:
         neighbor, probability, error = tabulate(form, region)
         threshold = np.rint(probability * 2.0**63).astype(np.uint64)
         return cls(region, neighbor, frozen(threshold), np.minimum(error + 2.0**-52, 1.0))
@@ -204,7 +204,7 @@ class CountsKernel(WordKernel):
     rate: ClassVar[float] = 2.5e9
 
     @classmethod
-    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+    def fits(cls, form: Form, scan: Scan, region: ScanRegion) -> bool:
         if scan.is_random or not isinstance(form, SpinPairs):
             return False
         theta = form.couplings.data[region.entry]
@@ -212,11 +212,11 @@ class CountsKernel(WordKernel):
         return _are_few(_groups(theta, region, few)) and _are_few(_groups(theta, region, region.updated))
 
     @classmethod
-    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
+    def is_worth(cls, form: Form, scan: Scan, region: ScanRegion, chains: int) -> bool:
         return chains >= MANY_CHAINS and region.degree > MAX_NEIGHBORS
 
     @classmethod
-    def make(cls, form: Any, region: Region) -> CountsKernel:
+    def make(cls, form: Any, region: ScanRegion) -> CountsKernel:
         theta, field = form.couplings.data[region.entry], form.fields[region.place]
         groups = _groups(theta, region, region.updated)
         configurations = np.arange(2**COUNT_BITS)
@@ -242,7 +242,7 @@ class CountsKernel(WordKernel):
         bits.update_counts(order, place, work.steps, work.step, *tables, work.keys(64), x)
 
 
-def _groups(theta: NDArray[np.float64], region: Region, updated: NDArray[np.int64]) -> EqualNeighbors:
+def _groups(theta: NDArray[np.float64], region: ScanRegion, updated: NDArray[np.int64]) -> EqualNeighbors:
     """Group the neighbours of each variable of `updated` by absolute coupling."""
     lengths = region.start[updated + 1] - region.start[updated]
     entry = np.repeat(region.start[updated] - prefix_sums(lengths)[:-1], lengths) + np.arange(lengths.sum())
@@ -270,7 +270,7 @@ def _are_few(groups: EqualNeighbors) -> bool:
 
 
 def _triples(
-    theta: NDArray[np.float64], region: Region, groups: EqualNeighbors
+    theta: NDArray[np.float64], region: ScanRegion, groups: EqualNeighbors
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
     """Split each group into triples of neighbours: the last four fields of `CountsKernel`."""
     per_group = -(-groups.neighbors // 3)
@@ -290,19 +290,19 @@ def _triples(
 # -- tables of conditional probabilities, which other kernels use too ---------------------------
 
 
-def fits_table(form: Form, region: Region) -> bool:
+def fits_table(form: Form, region: ScanRegion) -> bool:
     """Return whether all variables are binary, with at most MAX_NEIGHBORS neighbours."""
     if region.degree > MAX_NEIGHBORS:
         return False
     return form.spins or bool((form.cardinalities[region.place] == 2).all())
 
 
-def table_cells(region: Region) -> int:
+def table_cells(region: ScanRegion) -> int:
     """Return the number of entries of a table of thresholds for the updated variables."""
     return len(region.updated) * 2 ** max(4, region.degree)
 
 
-def _spin_pairs(form: SpinPairs, region: Region, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _spin_pairs(form: SpinPairs, region: ScanRegion, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     theta = np.zeros((region.size, width))
     theta[region.row, region.slot] = form.couplings.data[region.entry]
     field = form.fields[region.place]
@@ -312,7 +312,7 @@ def _spin_pairs(form: SpinPairs, region: Region, width: int) -> tuple[NDArray[np
     return probability, UNIT * ((width + 2) * (np.abs(theta).sum(axis=1) + np.abs(field)) + 8.0)
 
 
-def _factors(form: FactorTables, region: Region, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _factors(form: FactorTables, region: ScanRegion, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     packed = pack_region(form, region)
     rows, row_errors = np.zeros((len(region.updated), 2**width)), np.zeros(len(region.updated))
     binary_tables(
@@ -324,13 +324,13 @@ def _factors(form: FactorTables, region: Region, width: int) -> tuple[NDArray[np
     return probability, error
 
 
-_CONDITIONALS: dict[type[Form], Callable[[Any, Region, int], tuple[NDArray[np.float64], NDArray[np.float64]]]] = {
+_CONDITIONALS: dict[type[Form], Callable[[Any, ScanRegion, int], tuple[NDArray[np.float64], NDArray[np.float64]]]] = {
     SpinPairs: _spin_pairs,
     FactorTables: _factors,
 }
 
 
-def tabulate(form: Form, region: Region) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+def tabulate(form: Form, region: ScanRegion) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Tabulate the conditional probabilities of a region for which `fits_table` holds.
 
     Return the neighbours of each variable, filled up with a dummy to 4 or 6, the probability of state 1 for each of

@@ -18,7 +18,7 @@ from dobrushin._kernels.labels import partial_sums
 from dobrushin._models import Model
 from dobrushin._models.forms import Form
 from dobrushin._models.memory import Slot
-from dobrushin._models.near import Region
+from dobrushin._models.near import ScanRegion
 from dobrushin._models.spins import TABLE_ORDER
 from dobrushin._scan import Cycle, Scan, Segment
 from dobrushin._shared.arrays import frozen
@@ -61,7 +61,7 @@ class Work:
         """Return keys and increments of the random streams, one stream for every `lanes` chains."""
         return streams_of(self.master, self.chains, lanes)
 
-    def order_in(self, region: Region) -> tuple[NDArray[np.int32], int]:
+    def order_in(self, region: ScanRegion) -> tuple[NDArray[np.int32], int]:
         """Return the part of the cycle that the steps visit, numbered as in the region, and the place of step `lo`."""
         part = self.cycle.cut(self.lo, self.hi).within(region.numbering)
         return frozen(part.array().astype(np.int32)), part.first
@@ -131,7 +131,7 @@ class Runner(ABC):
     measure: ClassVar[str] = "total variation"  # the distance in which `error` is
     counts_states: ClassVar[bool] = True  # whether states are digits, which can be counted
     fixed_start: FixedStart | None = None  # None where chains start uniformly or as the caller says
-    region: Region
+    region: ScanRegion
     error: NDArray[np.float64]  # bound on the error of one update, by own number
 
     def errors_in(self, scan: Scan) -> NDArray[np.float64]:
@@ -236,17 +236,17 @@ class Kernel(Runner):
 
     @classmethod
     @abstractmethod
-    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+    def fits(cls, form: Form, scan: Scan, region: ScanRegion) -> bool:
         """Return whether the kernel can run this scan."""
 
     @classmethod
-    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
+    def is_worth(cls, form: Form, scan: Scan, region: ScanRegion, chains: int) -> bool:
         """Return whether `sample` prefers the kernel to later ones in the list, where both fit."""
         return True
 
     @classmethod
     @abstractmethod
-    def make(cls, form: Form, region: Region) -> Kernel:
+    def make(cls, form: Form, region: ScanRegion) -> Kernel:
         """Return the kernel with its arrays, for a region of a form."""
 
 
@@ -281,7 +281,7 @@ def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None
     return kernel.make(form, region)
 
 
-def fitting_kernels(form: Form, region: Region, scan: Scan) -> list[type[Kernel]]:
+def fitting_kernels(form: Form, region: ScanRegion, scan: Scan) -> list[type[Kernel]]:
     """Return the kernels that can run this scan on this model."""
     return [kernel for kernel in KERNELS.values() if kernel.fits(form, scan, region)]
 

@@ -14,7 +14,7 @@ from dobrushin._kernels.waves import potts_waves
 from dobrushin._models.factors import FactorTables, finite_extremes
 from dobrushin._models.forms import Form
 from dobrushin._models.memory import Slot
-from dobrushin._models.near import Numbering, Region
+from dobrushin._models.near import Numbering, ScanRegion
 from dobrushin._models.potts import LabelPairs
 from dobrushin._sampling.array_kernel import FEW_CHAINS, ArrayKernel, StepList, WaveKernel
 from dobrushin._sampling.cuda.device_chains import DeviceLabels
@@ -37,7 +37,7 @@ CELLS_PER_UPDATE = 4
 class PottsKernel(WaveKernel):
     """Kernel of Potts models: chains side by side, or few chains on long cycles in waves."""
 
-    region: Region
+    region: ScanRegion
     weights: NDArray[np.float64]  # exponentials of couplings
     unary: NDArray[np.float64]  # exponentials
     error: NDArray[np.float64]
@@ -48,11 +48,11 @@ class PottsKernel(WaveKernel):
     twin: ClassVar[Any] = DeviceLabels
 
     @classmethod
-    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+    def fits(cls, form: Form, scan: Scan, region: ScanRegion) -> bool:
         return isinstance(form, LabelPairs) and _largest_exponent(form, region) < SAFE_EXPONENT
 
     @classmethod
-    def make(cls, form: Any, region: Region) -> PottsKernel:
+    def make(cls, form: Any, region: ScanRegion) -> PottsKernel:
         strength = form.couplings.data[region.entry]
         unary = form.unaries[region.place]
         size = _row_sums(np.abs(strength), region) + np.abs(np.where(unary > -np.inf, unary, 0.0)).max(axis=1)
@@ -81,7 +81,7 @@ class PottsKernel(WaveKernel):
             labels.potts_chain(*steps, *shared, *keys[:, 0], x[:-1, 0])
 
 
-def _largest_exponent(form: Any, region: Region) -> float:
+def _largest_exponent(form: Any, region: ScanRegion) -> float:
     """Return the largest exponent that a product of weights can have."""
     sums = _row_sums(np.abs(form.couplings.data[region.entry]), region)
     unary = form.unaries[region.place]
@@ -89,7 +89,7 @@ def _largest_exponent(form: Any, region: Region) -> float:
     return float((sums + gap).max())
 
 
-def _row_sums(values: NDArray[np.float64], region: Region) -> NDArray[np.float64]:
+def _row_sums(values: NDArray[np.float64], region: ScanRegion) -> NDArray[np.float64]:
     return np.bincount(region.row, weights=values, minlength=region.size).astype(np.float64)
 
 
@@ -113,7 +113,7 @@ class LocalFactors(NamedTuple):
         return np.diff(self.f_start)
 
 
-def local_factors(packed: Packed, region: Region) -> LocalFactors:
+def local_factors(packed: Packed, region: ScanRegion) -> LocalFactors:
     """Return the factors of the updated variables of a region."""
     factors = np.repeat(np.arange(len(region.updated)), np.diff(packed.f_start))
     row = np.repeat(factors, np.diff(packed.m_start))
@@ -125,7 +125,7 @@ def local_factors(packed: Packed, region: Region) -> LocalFactors:
     return LocalFactors(*map(frozen, parts))
 
 
-def pack_region(form: FactorTables, region: Region) -> Packed:
+def pack_region(form: FactorTables, region: ScanRegion) -> Packed:
     """Return the factors of the updated variables as `Packed`."""
     starts = prefix_sums(np.diff(region.start)[region.updated])
     return pack_factors(form, region.place[region.updated], starts, region.place[region.neighbor])
@@ -139,7 +139,7 @@ class FactorSums(NamedTuple):
     entries: NDArray[np.float64]  # sum of numbers of entries
 
 
-def sum_factors(form: FactorTables, region: Region) -> FactorSums:
+def sum_factors(form: FactorTables, region: ScanRegion) -> FactorSums:
     """Sum over the factors of each updated variable; only these factors of the form are read, each factor once."""
     place = region.place[region.updated]
     counts = form.factor_start[place + 1] - form.factor_start[place]
@@ -173,7 +173,7 @@ class LabelsKernel(ArrayKernel):
 class FactorsKernel(LabelsKernel):
     """Kernel of any model, by sums of log-weights: for few chains, short runs, and very large potentials."""
 
-    region: Region
+    region: ScanRegion
     states: NDArray[np.int64]
     factors: LocalFactors
     error: NDArray[np.float64]
@@ -181,16 +181,16 @@ class FactorsKernel(LabelsKernel):
     rate: ClassVar[float] = 1e7
 
     @classmethod
-    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+    def fits(cls, form: Form, scan: Scan, region: ScanRegion) -> bool:
         return form.has_tables
 
     @classmethod
-    def make(cls, form: Form, region: Region) -> FactorsKernel:
+    def make(cls, form: Form, region: ScanRegion) -> FactorsKernel:
         tables = form.tables()
         return cls.of(tables, region, pack_region(tables, region))
 
     @classmethod
-    def of(cls, tables: FactorTables, region: Region, packed: Packed) -> FactorsKernel:
+    def of(cls, tables: FactorTables, region: ScanRegion, packed: Packed) -> FactorsKernel:
         """Make the kernel from factors that are already packed."""
         factors = local_factors(packed, region)
         k = tables.cardinalities[region.place]
@@ -226,7 +226,7 @@ class FactorGroups(NamedTuple):
 class ConditionalKernel(LabelsKernel):
     """Kernel of any model without very large potentials, by tables of conditional probabilities or of weights."""
 
-    region: Region
+    region: ScanRegion
     states: NDArray[np.int64]
     groups: FactorGroups
     error: NDArray[np.float64]
@@ -236,11 +236,11 @@ class ConditionalKernel(LabelsKernel):
     min_batch: ClassVar[int] = FEW_CHAINS  # chains side by side look rows up together
 
     @classmethod
-    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+    def fits(cls, form: Form, scan: Scan, region: ScanRegion) -> bool:
         return form.has_tables and _extent(form, region).exponent < SAFE_EXPONENT
 
     @classmethod
-    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
+    def is_worth(cls, form: Form, scan: Scan, region: ScanRegion, chains: int) -> bool:
         # Making an entry of a table takes part of a draw. Very large tables cost memory, and a single chain is as fast
         # without tables where a variable has several of them.
         extent = _extent(form, region)
@@ -249,7 +249,7 @@ class ConditionalKernel(LabelsKernel):
         return pays and extent.single <= MAX_TABLE_CELLS and (chains >= FEW_CHAINS or extent.is_whole)
 
     @classmethod
-    def make(cls, form: Form, region: Region) -> ConditionalKernel:
+    def make(cls, form: Form, region: ScanRegion) -> ConditionalKernel:
         tables = form.tables()
         packed = pack_region(tables, region)
         plain = FactorsKernel.of(tables, region, packed)
@@ -286,13 +286,13 @@ class Extent(NamedTuple):
 _EXTENT: Slot[Extent] = Slot("extent of tables")
 
 
-def _extent(form: Form, region: Region) -> Extent:
+def _extent(form: Form, region: ScanRegion) -> Extent:
     if len(region.updated) < form.n_variables:
         return _find_extent(form, region)
     return form.memory.get(_EXTENT, lambda: _find_extent(form, region))
 
 
-def _find_extent(form: Form, region: Region) -> Extent:
+def _find_extent(form: Form, region: ScanRegion) -> Extent:
     k, tables = form.cardinalities[region.place], form.tables()
     logs = np.bincount(region.row, weights=np.log(k[region.neighbor]), minlength=region.size) + np.log(k)
     whole = np.exp(np.minimum(logs[region.updated], np.log(2.0 * MAX_WHOLE_CELLS)))
@@ -301,7 +301,7 @@ def _find_extent(form: Form, region: Region) -> Extent:
     return Extent(float(sums.range.max(initial=0.0)), float(whole.sum()), float(sums.entries.sum()), is_whole)
 
 
-def make_groups(packed: Packed, region: Region) -> FactorGroups:
+def make_groups(packed: Packed, region: ScanRegion) -> FactorGroups:
     """Multiply the factors of each updated variable in groups, as large as the limits on tables allow."""
     rows, factors = len(packed.k_own), len(packed.base)
     group, counts = np.empty(factors, dtype=np.int64), np.empty(rows, dtype=np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models import Model
-from dobrushin._models.near import Region
+from dobrushin._models.near import ScanRegion
 from dobrushin._models.sources import as_model
 from dobrushin._sampling.batches import Job, Outcome, run_batches
 from dobrushin._sampling.kernel import KERNELS, Runner, choose_kernel, update_error
@@ -86,7 +86,7 @@ class Record:
         if not self.states and not self.counts:
             raise ArgumentError("states", "True when 'counts' is False: something must be kept", self.states)
 
-    def _rows(self, model: Model, region: Region) -> NDArray[np.int64]:
+    def _rows(self, model: Model, region: ScanRegion) -> NDArray[np.int64]:
         """Return the variables to keep, by their numbers in the region."""
         if self.variables is None:
             return np.arange(region.size)

@@ -14,7 +14,7 @@ from dobrushin._kernels import spins as loops
 from dobrushin._kernels.waves import ising_waves
 from dobrushin._models.forms import Form
 from dobrushin._models.ising import SpinPairs
-from dobrushin._models.near import Region
+from dobrushin._models.near import ScanRegion
 from dobrushin._sampling.array_kernel import (
     DIAGONAL_SWEEPS,
     FEW_CHAINS,
@@ -44,7 +44,7 @@ BLOCK_STEPS = 64
 class LocalFieldKernel(WaveKernel):
     """Kernel of Ising models of any degree: chains side by side, or few chains on long cycles in waves."""
 
-    region: Region
+    region: ScanRegion
     weights: NDArray[np.float64]  # couplings
     fields: NDArray[np.float64]
     error: NDArray[np.float64]
@@ -56,11 +56,11 @@ class LocalFieldKernel(WaveKernel):
     is_kept: ClassVar[bool] = True
 
     @classmethod
-    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+    def fits(cls, form: Form, scan: Scan, region: ScanRegion) -> bool:
         return isinstance(form, SpinPairs)
 
     @classmethod
-    def make(cls, form: Any, region: Region) -> LocalFieldKernel:
+    def make(cls, form: Any, region: ScanRegion) -> LocalFieldKernel:
         theta = form.couplings.data[region.entry]
         fields = form.fields if len(region.place) == form.n_variables else form.fields[region.place]
         error = np.empty(len(fields))
@@ -127,7 +127,7 @@ def _brackets() -> NDArray[np.float64]:
 class DenseKernel(ArrayKernel):
     """Kernel of Ising models of many neighbours; couplings are rounded to a grid on which sums are exact."""
 
-    region: Region
+    region: ScanRegion
     columns: NDArray[np.float64]  # [j, i]: the coupling to j in the local field of i
     fields: NDArray[np.float64]
     reach: NDArray[np.int64]  # (variables, 2): first neighbour, last neighbour + 1
@@ -140,11 +140,11 @@ class DenseKernel(ArrayKernel):
     few_chains: ClassVar[float] = FEW_CHAINS
 
     @classmethod
-    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+    def fits(cls, form: Form, scan: Scan, region: ScanRegion) -> bool:
         return isinstance(form, SpinPairs) and region.size**2 <= MAX_MATRIX_ENTRIES
 
     @classmethod
-    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
+    def is_worth(cls, form: Form, scan: Scan, region: ScanRegion, chains: int) -> bool:
         entries = len(region.neighbor)
         if entries < MANY_NEIGHBORS * len(region.updated) or len(scan) * chains < STEPS_PER_ROW * region.size:
             return False
@@ -152,7 +152,7 @@ class DenseKernel(ArrayKernel):
         return entries >= MIN_SHARE * int((reach[:, 1] - reach[:, 0]).sum())
 
     @classmethod
-    def make(cls, form: Any, region: Region) -> DenseKernel:
+    def make(cls, form: Any, region: ScanRegion) -> DenseKernel:
         theta, fields = form.couplings.data[region.entry], form.fields[region.place]
         total, degree = np.abs(fields), np.diff(region.start)
         some = np.flatnonzero(degree)
@@ -217,7 +217,7 @@ def grid_of(total: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.ldexp(1.0, np.maximum(np.frexp(total)[1], -900) - 52)
 
 
-def _reach(region: Region) -> NDArray[np.int64]:
+def _reach(region: ScanRegion) -> NDArray[np.int64]:
     """Return first neighbour and last neighbour + 1 of each variable; zeros for variables without neighbours."""
     reach = np.zeros((region.size, 2), dtype=np.int64)
     some = np.flatnonzero(np.diff(region.start) > 0)

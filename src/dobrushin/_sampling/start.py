@@ -15,7 +15,7 @@ from dobrushin._kernels.conditional import first_forbidden
 from dobrushin._models import Model
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form
-from dobrushin._models.near import Region
+from dobrushin._models.near import ScanRegion
 from dobrushin._sampling.labels import LocalFactors, local_factors, pack_region
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
@@ -52,14 +52,14 @@ class Computed:
     """Start of chains by a function of the user."""
 
     model: Model
-    region: Region
+    region: ScanRegion
     function: Any
 
     def __call__(self, chains: range) -> NDArray[np.int64]:
         return _digits(self.model, self.region, self.function(np.arange(chains.start, chains.stop)), len(chains))
 
 
-def read_start(model: Model, form: Form, region: Region, initial: Any, chains: int) -> Start:
+def read_start(model: Model, form: Form, region: ScanRegion, initial: Any, chains: int) -> Start:
     """Return the start that `initial` describes: a function from a range of chains to digits (variables, chains)."""
     if check.is_text(initial, "mode"):
         return Given(form.favourites(region.place)[:, None])
@@ -107,7 +107,7 @@ class Guard:
         return ArgumentError("initial", requirement, got=f"forbidden: {', '.join(values)}", where=f"chain {chain}")
 
 
-def make_guard(model: Model, form: Form, region: Region, is_uniform: bool) -> Guard | None:
+def make_guard(model: Model, form: Form, region: ScanRegion, is_uniform: bool) -> Guard | None:
     """Return the guard of a region, with a refuge if starts are uniform; None if no factor can forbid a start."""
     tables = form.tables()
     factors = local_factors(pack_region(tables, region), region)
@@ -131,7 +131,7 @@ def _rows_of_states(states: Any) -> NDArray[Any]:
     return array
 
 
-def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[np.int64]:
+def _digits(model: Model, region: ScanRegion, states: Any, chains: int) -> NDArray[np.int64]:
     array = _rows_of_states(states)
     if array.shape != (chains, model.n_variables):
         requirement = f"states of shape ({model.n_variables},) or ({chains}, {model.n_variables})"

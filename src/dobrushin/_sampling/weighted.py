@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dobrushin._exact.minibuckets import Layout, MiniBuckets
 from dobrushin._kernels.weights import draw_tries
-from dobrushin._models.near import Numbering, Region
+from dobrushin._models.near import Numbering, ScanRegion
 from dobrushin._sampling.batches import Job, run_batches
 from dobrushin._sampling.kernel import Batches, Runner, Work
 from dobrushin._scan import Scan
@@ -36,7 +36,7 @@ _MAX_TRIES = 2**20
 _ONE_STEP = Scan(np.zeros(1, dtype=np.int64))
 
 
-class Steps(NamedTuple):
+class BucketSteps(NamedTuple):
     """Steps of a try, one for each variable, as arguments of the loop `draw_tries`."""
 
     steps: NDArray[np.int64]
@@ -57,7 +57,7 @@ def needed_variables(layout: Layout, asked: NDArray[np.int64]) -> NDArray[np.boo
     return needed
 
 
-def make_steps(made: MiniBuckets, asked: NDArray[np.int64]) -> tuple[Steps, float]:
+def make_steps(made: MiniBuckets, asked: NDArray[np.int64]) -> tuple[BucketSteps, float]:
     """Return the steps of a try, last bucket first, and a bound on the total rounding error of its uniform numbers."""
     layout = made.layout
     needed = needed_variables(layout, asked)
@@ -98,7 +98,7 @@ def make_steps(made: MiniBuckets, asked: NDArray[np.int64]) -> tuple[Steps, floa
         error += (states + 2) * 2.0**-52
     steps.append((0, 0, len(reads), len(reads), 0))
     reads.append((0, len(pairs)))
-    arrays = Steps(
+    arrays = BucketSteps(
         _columns(steps, 5), _columns(reads, 2), _columns(pairs, 2), frozen(np.array(constants)),
         frozen(np.concatenate([np.empty(0), *tables])),
     )  # fmt: skip
@@ -113,12 +113,12 @@ def _columns(rows: list[tuple[int, ...]], width: int) -> NDArray[np.int64]:
 class Tries(Runner):
     """Runner of tries: `read` returns the weight, as _WORDS words, and the digits of the asked variables."""
 
-    steps: Steps
+    steps: BucketSteps
     asked: NDArray[np.int64]  # variables to keep
     n: int
     threshold: float  # logarithm of the weight below which tries end at random
     error: NDArray[np.float64]
-    region: Region  # a stand-in whose variables are the rows that `read` returns
+    region: ScanRegion  # a stand-in whose variables are the rows that `read` returns
     name: ClassVar[str] = "weights"
     lanes: ClassVar[int] = 1
     batch: ClassVar[int] = 2**14
@@ -129,7 +129,9 @@ class Tries(Runner):
         """Make the runner for asked variables; `threshold` is the logarithm of a weight, 0 for exact draws."""
         steps, error = make_steps(made, asked)
         rows, nothing = np.arange(_WORDS + len(asked)), np.empty(0, dtype=np.int64)
-        region = Region(Numbering(len(rows), rows), rows[:1], np.zeros(2, dtype=np.int64), nothing, rows, slice(None))
+        region = ScanRegion(
+            Numbering(len(rows), rows), rows[:1], np.zeros(2, dtype=np.int64), nothing, rows, slice(None)
+        )
         return cls(steps, frozen(asked), len(made.layout.sizes), threshold, frozen(np.array([error])), region)
 
     @property

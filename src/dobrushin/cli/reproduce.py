@@ -44,7 +44,7 @@ def reproduce(
 
     Exit codes: 0 everything came out as it should, 1 something did not.
     """
-    from dobrushin.experiments.catalog import EXPERIMENTS, MissingData, Outcome, Store
+    from dobrushin.experiments.catalog import EXPERIMENTS, ExperimentOutcome, MissingData, Store
     from dobrushin.experiments.catalog import run as run_experiment
 
     if name is None:
@@ -61,7 +61,7 @@ def reproduce(
     if data is not None and not data.is_dir():
         raise Usage(f"--data must be the folder that holds the data. There is no folder {data}.")
     check_folder("--out", folder)
-    outcomes: list[Outcome] = []
+    outcomes: list[ExperimentOutcome] = []
     skipped: dict[str, str] = {}
     for wanted in EXPERIMENTS if name == "all" else [name]:
         say = partial(_say, wanted) if out.is_for_people and sys.stderr.isatty() else None

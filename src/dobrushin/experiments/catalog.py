@@ -102,7 +102,7 @@ def span(values: Any, unit: str = "") -> str:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExperimentOutcome:
     """All findings of an experiment, and where its data and pictures are.
 
     Examples
@@ -295,7 +295,7 @@ def load(name: str) -> Any:
     return import_module(f"dobrushin.experiments.{name.replace('-', '_')}")
 
 
-def run(name: str, store: Store) -> Outcome:
+def run(name: str, store: Store) -> ExperimentOutcome:
     """Run the unfinished parts of an experiment, and write its data, tables and figures.
 
     Parameters
@@ -341,4 +341,4 @@ def run(name: str, store: Store) -> Outcome:
                     csv.writer(file).writerows(content)
             else:
                 files += save(what, content, store.folder)
-    return Outcome(name, time.perf_counter() - begin, findings, files)
+    return ExperimentOutcome(name, time.perf_counter() - begin, findings, files)

@@ -105,7 +105,7 @@ def _strengths(table: Array) -> tuple[float, list[float]]:
     return float(equal[0] - other[0]), [0.0, 0.0]
 
 
-class ClusterDraws:
+class ClusterReplay:
     """Draws of the clusters of the targets: rounds begin further and further in the past."""
 
     lanes, is_sets = 1, True
@@ -212,7 +212,7 @@ def check_clusters(part: ProofPart) -> float:
     numbers = proof.array(plan["edges"], "i", -1)
     colours = proof.array(plan["colours"], "i", len(proof.states), -1)
     magnet = Magnet(part, numbers, colours)
-    draws = ClusterDraws(part, magnet)
+    draws = ClusterReplay(part, magnet)
     inside = {v for scope, _ in proof.factors.pairs for v in scope}.union(draws.looked_at)
     is_same = all(proof.states[v] == magnet.q for v in inside)
     require(is_same and plan["kernel"] == "clusters", "Variables of clusters have other states.")
