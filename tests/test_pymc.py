@@ -394,6 +394,18 @@ def test_gibbs_steps_have_the_law_of_the_model(scan):
 
 
 @needs_pymc
+def test_gibbs_steps_leave_an_entry_that_no_value_makes_possible():
+    with pm.Model() as model:
+        x = pm.Bernoulli("x", 0.5, shape=2)
+        pm.Potential("different", pt.switch(pt.eq(x[0], x[1]), -np.inf, 0.0))
+        pm.Potential("never", pt.switch(pt.eq(x[1], 1), -np.inf, 0.0))
+    step = db.adapters.pymc.GibbsStep([x], scan=db.Scan([0]), model=model, rng=1)
+    step._order = np.array([0])
+    assert step.step({"x": np.array([0, 1])})[0]["x"].tolist() == [0, 1]
+    assert step.step({"x": np.array([0, 0])})[0]["x"].tolist() == [1, 0]
+
+
+@needs_pymc
 def test_gibbs_steps_beside_nuts():
     """The mean of the rate by quadrature is 0.184; a scan that leaves entries out does not freeze them."""
     with pm.Model() as model:

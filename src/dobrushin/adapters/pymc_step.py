@@ -91,16 +91,14 @@ class GibbsStep(_BlockedStep):
         for i in self._order:
             name, k, values = self._places[i]
             flat = point[name].reshape(-1)
-            weights = np.empty(len(values))
+            before, weights = flat[k], np.empty(len(values))
             for state, value in enumerate(values):
                 flat[k] = value
                 weights[state] = self._log_probability(point)
-            # The current state is possible, so that some weight is finite.
-            weights = np.exp(weights - np.nanmax(weights))
-            total = np.cumsum(np.nan_to_num(weights))
-            flat[k] = values[
-                min(int(np.searchsorted(total, self.rng.random() * total[-1], side="right")), len(values) - 1)
-            ]
+            weights = np.exp(weights - np.nanmax(weights)) if np.isfinite(weights).any() else weights
+            total = np.cumsum(np.nan_to_num(weights, neginf=0.0))
+            state = min(int(np.searchsorted(total, self.rng.random() * total[-1], side="right")), len(values) - 1)
+            flat[k] = values[state] if total[-1] > 0.0 else before  # the rest of the point allows no value
         return point, [{}]
 
 
