@@ -188,7 +188,7 @@ def test_what_was_reached_has_its_proof_too(strong, tmp_path):
     code, _, error = call(
         "estimate", strong, "--target", "0", "--method", "coalescence", "--time-limit", "0.1", "--proof", proof
     )
-    assert "No proof was written: nothing is known." in error
+    assert "No proof was written: all intervals are vacuous." in error
     assert not proof.exists()
 
 

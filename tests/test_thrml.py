@@ -378,7 +378,7 @@ def test_what_cannot_be_certified_is_refused_in_one_sentence():
         (lambda: certify(IsingSamplingProgram(ebm, [Block([a]), (Block([b]), Block([c]))], []), schedule),
          "an interaction inside of the free superblock 1"),
         (lambda: certify(FactorSamplingProgram(spec, samplers, ebm.factors, [one_way]), schedule),
-         "the same for all their nodes. Got a term of 2 nodes that they see differently."),
+         "all nodes of a term have the same weights for it. Got a term of 2 nodes with different weights."),
         (lambda: certify(FactorSamplingProgram(spec, [ProbeSpin(), ProbeSpin()], ebm.factors, []), schedule),
          "with the samplers .* Got ProbeSpin."),
         (lambda: read(infinite), "finite numbers. Got inf"),

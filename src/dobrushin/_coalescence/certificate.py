@@ -85,7 +85,7 @@ class Coalescence:
 
     @property
     def is_vacuous(self) -> bool:
-        """Whether the limit is vacuous: 1."""
+        """Whether the limit is vacuous: a total variation distance is never above 1."""
         return self.value >= 1.0
 
     @public()

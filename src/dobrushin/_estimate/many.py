@@ -393,5 +393,5 @@ def _take_over(finished: Any, name: str, seed: Any) -> dict[int, Estimate]:
         raise ArgumentError("finished", same, finished)
     seeds = [] if seed is None else [seed_sequence(own).generate_state(4).tolist() for own in (seed, finished.seed)]
     if finished._name != name or any(numbers != seeds[0] for numbers in seeds):
-        raise ArgumentError("finished", same, got="the result of another call")
+        raise ArgumentError("finished", same, got="the result of a call with other arguments")
     return dict(finished.answers)

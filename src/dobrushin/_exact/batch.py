@@ -1,6 +1,6 @@
 """Sums over many small models of one shape at once: the steps of `SumProgram` as array operations. [trusted]
 
-The scopes are those of all models; the tables are each model's own, or shared. Every array has a last axis for the
+All models have the same scopes; a table belongs to one model or is shared. Every array has a last axis for the
 models.
 """
 
@@ -18,11 +18,11 @@ from dobrushin._exact.program import Scope, SumProgram
 from dobrushin._shared.arrays import UNIT, Array, Bools, Floats
 from dobrushin._shared.call import current_deadline
 
-# Roundings of an exponential, of which a table is made.
+# Rounding errors of one exponential, in units of the roundoff; tables are exponentials.
 _EXP = 8.0
-# Tables whose largest entry is smaller count as zeros: such models have to be summed with wider numbers.
+# A table whose largest entry is smaller counts as zero: its model is summed again with a wider exponent range.
 _LEAST = 2.0**-900
-# Probabilities of a model are trusted if underflow has changed them by less.
+# Probabilities of a model are returned as valid if underflow has changed them by less than this.
 NEGLIGIBLE = 2.0**-100
 # Tables are scaled when their largest entry is below this.
 _SCALED_BELOW = 0.25
@@ -38,7 +38,7 @@ class BatchSums(NamedTuple):
     totals: list[Floats]
     relative: float  # a probability p is off by at most relative p + `NEGLIGIBLE`
     log_partition: Floats
-    is_valid: Bools  # where not, numbers underflowed or no state is allowed, and nothing is known about that model
+    is_valid: Bools  # False: numbers underflowed or no state is allowed, so the results of that model are meaningless
 
     def marginals(self) -> list[Floats]:
         """Return the joint probabilities of each group, with an axis for all models."""
@@ -53,12 +53,12 @@ class _Step(NamedTuple):
     summed: Scope  # axes that are summed out
     terms: int  # of each sum
     finished: list[int]  # tables that no later step reads
-    is_read: bool  # whether its table is asked for, and no operand
+    is_read: bool  # whether its table is a result, not an operand of a later step
 
 
 @dataclass
 class _Account:
-    """How far the entries of a table may be off: see `contraction.account`."""
+    """Bounds on the errors of a table's entries: see `contraction.account`."""
 
     units: float = _EXP
     absolute: Floats | float | None = None  # None: nothing has underflowed
@@ -160,7 +160,7 @@ def _multiply(
     kept, summed = last.shape[: last.ndim - 1 - len(step.summed)], last.shape[last.ndim - 1 - len(step.summed) : -1]
     table: Floats
     if parts and summed and last.shape[-1] == 1 and product.shape[:-1] == (1,) * len(kept) + summed:
-        # A table that the models share, and numbers of each model for the states that are summed out.
+        # A table that all models share, times each model's numbers for the states that are summed out.
         table = last.reshape(-1, step.terms) @ product.reshape(step.terms, -1)
         table = table.reshape(*kept, -1)
     else:

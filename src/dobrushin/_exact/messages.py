@@ -1,4 +1,4 @@
-"""How far the boundary of a region can move the laws inside, by the oscillation of messages along walks. [trusted]
+"""Bounds on the boundary effect of a region, by the oscillation of messages along walks. [trusted]
 
 The bound holds for tables of any number of variables and states. It needs no influence, and ends at larger couplings
 than Dobrushin's bound where fields are weak (theory page, "The boundary: walks").
@@ -15,18 +15,18 @@ from dobrushin._exact.engine import RegionFactors
 from dobrushin._models.factors import FactorTables
 from dobrushin._shared.arrays import Floats, Ints
 
-# Every product of the recursion is rounded outwards by this share; differences of potentials by that share of them.
+# Relative outward rounding of each product of the recursion, and of each difference of potentials.
 _UP, _ULPS = 1.0 + 2.0**-40, 2.0**-50
-# Sweeps of the recursion: most, and between looks at how much they still help.
+# Largest number of sweeps of the recursion, and sweeps between two checks whether further ones still help.
 _SWEEPS, _SWEEPS_PER_LOOK, _HELPS = 128, 8, 0.99
-# Differences of potentials that are computed; where there are more, nothing is bounded.
+# Largest number of differences of potentials to compute; for larger regions no bound is given.
 _MOST_WORK = 2.0**21
 
 
 def boundary_effect(around: RegionFactors, targets: Ints) -> Floats:
-    """Bound the total variation distance of the law of each target inside from that under any boundary state.
+    """Bound the total variation distance between each target's law in the model and under any boundary state.
 
-    `targets` are positions among the variables of the region. Joint laws are within the sum of the bounds.
+    `targets` are positions among the variables of the region. The sum of the bounds is a bound for joint laws.
     """
     factors, inside = around.factors, around.inside
     arity, of = np.diff(factors.scope_start), factors.scope
@@ -50,7 +50,7 @@ def boundary_effect(around: RegionFactors, targets: Ints) -> Floats:
 
 
 def _passed(ranges: Floats, x: Floats) -> Floats:
-    """Bound the oscillation of a message through a table of this range, if that of the law behind it is at most x.
+    """Bound the oscillation of a message through a table of this range, given incoming oscillation at most x.
 
     This is 4 atanh(tanh(range / 4) tanh(x / 4)), without cancellation.
     """

@@ -25,13 +25,13 @@ from dobrushin.errors import CertificateError
 
 # Largest number of variables: matrices are dense here.
 MAX_VARIABLES = 1000
-# The largest |E x_i - centre_i| that is allowed in the innermost box, in standard deviations: chains have to show it.
+# Largest |E x_i - centre_i| allowed in the innermost box, in standard deviations; the chains verify it.
 OFFSET_DEVIATIONS = 0.45
-# Share of the outermost box within which the field on it is nearly always; and the largest box, in standard deviations
-# of the prior, that is tried.
+# Share of the outermost box that contains nearly all mass of the field on this box; and the largest box that is tried,
+# in standard deviations of the prior.
 _INNER_SHARE, _MOST_DEVIATIONS = 0.975, 12.0
 _MAX_STAGES, _GROWTH_TRIALS = 8, 200
-# Probability that the prior alone leaves the largest box that matters.
+# Probability with which the prior alone leaves the largest box to be considered.
 _FAR_CHANCE = 1e-12
 _UP = 1.0 + 1e-9
 _NODES, _WEIGHTS = hermegauss(7)
@@ -88,7 +88,7 @@ def curvature_at(form: FieldTerms, x: Floats) -> Floats:
 
 
 def slope_at(form: FieldTerms, x: Floats, variance: Floats | float = 0.0) -> Floats:
-    """Return the gradient of the energy at x; of the likelihoods its average over normal laws around x."""
+    """Return the gradient of the energy at x, with the likelihoods' gradient averaged over normal laws around x."""
     slope: Floats = form.couplings @ x + form.diagonal * x - form.linear
     for term, amount in form.likelihood:
         slope = slope + _average(functools.partial(term.slope, amount), x, variance)
@@ -104,7 +104,7 @@ def bound_slope(form: FieldTerms, x: Floats) -> Floats:
 
 
 def descend(form: FieldTerms) -> Floats:
-    """Return a point near the mode on the box; any point is sound."""
+    """Return a point near the mode on the box; bounds are valid for any point."""
     start = np.clip(np.zeros(form.n_variables), form.lower, form.upper)
     with np.errstate(all="ignore"):
         found = optimize.minimize(
@@ -122,18 +122,18 @@ def _average(function: Callable[[Floats], Floats], x: Floats, variance: Floats |
 
 @dataclass(frozen=True, eq=False)
 class BoxStage:
-    """A box around the centre, and what is known of the field restricted to the box.
+    """A box around the centre, with bounds on the field restricted to the box.
 
     Attributes
     ----------
     half : array
         Half of the widths.
     variance : array
-        Variance proxies: x_i is sub-Gaussian with these, and its variance is at most that.
+        Variance proxies: x_i is sub-Gaussian with proxy variance_i, which also bounds its variance.
     offset : array
-        Bounds on |E x_i - centre_i|; of the innermost box they are assumed, until chains show them.
+        Bounds on |E x_i - centre_i|; those of the innermost box are assumptions that the chains verify.
     escape : float
-        Bound on the probability of being outside, for the field on the next larger box.
+        Bound on the probability of leaving this box under the field on the next larger box.
     """
 
     half: Floats
@@ -151,7 +151,7 @@ class Boxed:
     form : FieldTerms
         The field on the innermost box.
     centre : array
-        Where chains start nearby.
+        The middle of the boxes, near which chains start.
     variance : array
         Variance proxies on the innermost box.
     stages : list of Stage
@@ -201,7 +201,7 @@ class Boxed:
         return total * _UP
 
     def clip(self, i: int, deviations: float) -> tuple[float, float, float]:
-        """Return a half-width to clip x_i - centre_i to, and how far that moves its mean and that of its square."""
+        """Return a half-width to clip x_i - centre_i to, and bounds on the changes of its mean and mean square."""
         half = float(max(self.form.upper[i] - self.centre[i], self.centre[i] - self.form.lower[i])) * _UP
         if not self.stages:
             return half, 0.0, 0.0
@@ -220,7 +220,7 @@ def _shift(p: float, deviation: Any) -> Any:
 
 
 def _two_tails(reach: Floats, variance: Floats) -> float:
-    """Return 2 sum_i exp(-reach_i^2 / (2 variance_i)): bounds the chance that some variable is so far from its mean."""
+    """Return 2 sum_i exp(-reach_i^2 / (2 variance_i)): bounds P(some |x_i - E x_i| > reach_i)."""
     return float(2.0 * np.exp(-0.5 * np.maximum(reach, 0.0) ** 2 / variance).sum()) * _UP
 
 
@@ -262,7 +262,7 @@ class _BoxSearch:
         self.spread = np.sqrt(self.prior) * (math.sqrt(self.n) + size) + np.abs(self.mode - self.centre)
 
     def _find_centre(self) -> tuple[Floats, Floats]:
-        """Return the mode, and about the means, by a normal approximation: nothing relies on how near they are."""
+        """Return the mode, and approximate means by a normal approximation; bounds do not rely on their accuracy."""
         mode, self.variance = self._newton(descend(self.form), is_mean=False)
         mean, variance = self._newton(mode, is_mean=True)
         if not np.isfinite(mode).all():
@@ -273,7 +273,7 @@ class _BoxSearch:
         return mode, mode
 
     def _newton(self, x: Floats, is_mean: bool) -> tuple[Floats, Floats]:
-        """Return where the gradient is 0, on average over a normal law for a mean, and variances there."""
+        """Return a zero of the gradient (averaged over a normal law if means are wanted), and the variances there."""
         form, matrix = self.form, least_curvatures(self.form)
         own, variance = np.diag(matrix).copy(), np.zeros(self.n)
         with np.errstate(all="ignore"):
@@ -311,7 +311,7 @@ class _BoxSearch:
         return self._certify(stages)
 
     def _outermost(self) -> BoxStage:
-        """Return a box that holds the field but for about half of the goal, at the tails of the field on this box."""
+        """Return a box with about half of the allowed probability outside, by the tails of the field on the box."""
         half = 6.0 * np.sqrt(self.variance)
         for _ in range(_GROWTH_TRIALS):
             variance = self.variances(half)
@@ -324,12 +324,12 @@ class _BoxSearch:
         return BoxStage(half, self.variances(half), np.empty(0))
 
     def _horizon(self, half: Floats) -> float:
-        """Return the multiple of a box that the prior leaves with a probability of `_FAR_CHANCE` or less."""
+        """Return a factor by which to scale a box so that the prior leaves it with at most `_FAR_CHANCE`."""
         far = math.sqrt(2.0 * math.log(2.0 * self.n / _FAR_CHANCE))
         return float(((self.spread + far * np.sqrt(self.prior)) / half).max()) * _UP
 
     def _certify(self, stages: list[BoxStage]) -> Boxed:
-        """Bound what is outside of each box, from the innermost outwards; whatever the boxes are."""
+        """Bound the probability outside each box, from the innermost box outwards; valid for any boxes."""
         known = [replace(stages[-1], offset=OFFSET_DEVIATIONS * np.sqrt(stages[-1].variance))]
         for outer in reversed(stages[:-1]):
             inner, deviation = known[0], np.sqrt(outer.variance)
@@ -371,7 +371,7 @@ class _BoxSearch:
 
 @dataclass(frozen=True, eq=False)
 class Decay:
-    """How fast the relative entropy of a uniform random scan falls, from a uniform start.
+    """Decay of the relative entropy of a uniform random scan from a uniform start.
 
     Attributes
     ----------

@@ -254,7 +254,8 @@ class ChainBounds:
     def steepness(self, objective: Objective) -> float:
         """Bound the Lipschitz constant of f(X_T) as a function of independent standard normal variables, one a step.
 
-        Quantiles of a continuous variable move by |Q_ij| / m_i at most. Infinite where a value of a finite set counts.
+        When x_j moves by 1, quantiles of x_i move by at most |Q_ij| / m_i if x_i is continuous. The bound is infinite
+        if f depends on a variable with finitely many values.
         """
         form, rows = self.anchor.space.form, self._rows
         g = np.where(form.is_finite, np.inf, np.minimum(1.0 / form.curvature, 0.25 * form.width**2))

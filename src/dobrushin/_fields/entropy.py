@@ -37,16 +37,16 @@ from dobrushin.errors import CertificateError
 # Shares of the tolerance that are tried for the probability outside the box; and the share for the total variation of a
 # chain from the field on the box, which the logarithm of the number of steps pays for.
 _OUTSIDE_SHARES, _MOST_OUTSIDE = (0.05, 0.12, 0.25), 0.02
-# The same for a standard deviation, whose square has large values outside; the first whose plan takes at most this many
-# times as long as the cheapest is taken.
+# Shares for a standard deviation: squares are large outside the box, so the shares are smaller. The first share whose
+# plan takes at most this many times as long as the cheapest plan is used.
 _DEVIATION_SHARES, _WORTH = (0.005, 0.02, 0.06, 0.12, 0.25), 2.0
 _CHAIN_SHARE, _MOST_CHAIN = 0.002, 1e-4
-# Of the error probability: for the means that show where the field is in its box.
+# Share of the error probability for the means that show where the field is in its box.
 _CENTRE_SHARE = 0.01
 # Deviations from the mean beyond which values are clipped, for a standard deviation.
 _CLIP_DEVIATIONS = 3.7
 _UP = 1.0 + 1e-9
-# Shorter plans of other methods are taken without a look.
+# If another method has a plan shorter than this, it is used, and this method is not planned.
 _LONG_SECONDS = 10.0
 
 
@@ -84,9 +84,10 @@ class FieldEntropy(FieldChains):
     ----------
     boxed : Boxed
     off : float
-        Bound on the probability that a chain as drawn is not near an exact state of the field on the box.
+        Bound on the probability that a chain, as drawn, differs from an exact draw of the field on the box by more
+        than `place`, under the best coupling.
     clips : list of Clip or None
-        How means are averaged; None for counted questions.
+        How the values of each mean are clipped; None for questions that count chains.
     """
 
     name: ClassVar[str] = "entropy"
@@ -105,14 +106,17 @@ class FieldEntropy(FieldChains):
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method:
         if query.proof:
-            raise cls.refuse("no proof of such answers can be written yet.")
+            raise cls.refuse("proofs of answers by random scans on boxes are not supported yet.")
         if choice.best is not None and choice.best.plan.seconds <= _LONG_SECONDS:
             return choice.best
         form = query.space.form
         has_deviations = any(question.state == "sd" for question in query.questions)
         shares: tuple[float, ...] = _DEVIATION_SHARES if has_deviations else _OUTSIDE_SHARES
         shares = (0.0,) if form.is_bounded.all() else shares
-        found, refusal = [], cls.refuse("the probability outside of a box, and the random error, exceed the tolerance.")
+        found, refusal = (
+            [],
+            cls.refuse("on every box the probability outside and the random error exceed the tolerance."),
+        )
         for share in shares:
             try:
                 found.append(cls._on(query, box_of(form, min(share * query.tolerance, _MOST_OUTSIDE))))
@@ -173,7 +177,7 @@ class FieldEntropy(FieldChains):
 
     @classmethod
     def _chains_for_centre(cls, query: Query, boxed: Boxed) -> int:
-        """Return the number of chains that show the means of all variables within half of what is allowed."""
+        """Return the number of chains that give the means of all variables to within half of the allowed offset."""
         if not boxed.stages:
             return 0
         error = _CENTRE_SHARE * (1.0 - query.confidence) / 2.0
@@ -213,7 +217,7 @@ class FieldEntropy(FieldChains):
 
 
 def make_spread(space: FieldSpace, decay: Decay, scan: Scan) -> SpreadKernel:
-    """Make the kernel for chains of a field on a box, from the start whose entropy is known."""
+    """Make the kernel for chains of a field on a box, with the start whose relative entropy is bounded."""
     form: FieldTerms = space.form
     region: ScanRegion = region_of(form, scan._updates(form.n_variables))
     plain = FieldKernel.start_at(form, region, FixedStart(decay.point, "near the middle"), space.anchor.errors.distance)
@@ -221,10 +225,10 @@ def make_spread(space: FieldSpace, decay: Decay, scan: Scan) -> SpreadKernel:
 
 
 def _slip(space: FieldSpace, steps: int) -> float:
-    """Bound the probability that a chain as drawn is farther than `place` from one with exact draws at its end.
+    """Bound the probability that a chain with rounded draws ends farther than `place` from one with exact draws.
 
-    At each step the law that is drawn from differs from that of the exact chain by the rounding of the linear term, and
-    by neighbours that are off by `place`.
+    At each step the conditional law differs from that of the exact chain, since the linear term is rounded and the
+    neighbours are off by up to `place`.
     """
     form, errors = space.form, space.anchor.errors
     moved = errors.field + (abs(form.couplings) @ errors.place) * (1.0 + 1e-9)
@@ -233,7 +237,7 @@ def _slip(space: FieldSpace, steps: int) -> float:
 
 
 def _bound_question(question: Any, boxed: Boxed, goal: float, off: float) -> tuple[float, Clip | None]:
-    """Bound the bias of a question, and say how its values are averaged; None if they are counted."""
+    """Return a bound on the bias of a question, and how its values are clipped; None if chains are counted."""
     positions, slopes = question.positions, question.slopes
     if question.state == "sd":  # the difference of roots is at most the root of the difference
         i = int(positions[0])
@@ -312,9 +316,10 @@ class BoxedRun(ChainRun):
 
     @property
     def is_centred(self) -> bool:
-        """Return whether all means are surely as near to the centre as the bound on what is outside takes for granted.
+        """Return whether all means are certified to be as near to the centre as the bound on `outside` assumes.
 
-        Half of the error is for the number of chains that was planned, half for all others, n with 1 / (n (n + 1)).
+        Half of the error probability is for the planned number of chains; the other half is shared among all other
+        numbers n, in proportion to 1 / (n (n + 1)).
         """
         boxed, n = self.method.boxed, self.counted
         if not boxed.stages:

@@ -15,8 +15,8 @@ from dobrushin._estimate.questions import Shortfall, Tally
 from dobrushin._fields.anchor import DrawErrors
 from dobrushin._shared.intervals import LARGEST_BET, BernsteinMean, lower_end, upper_end
 
-# Values are clipped at this number of standard proxies from where their mean can be: their mean then changes by less
-# than 3e-15 of a proxy.
+# Distance, in roots of the variance proxy, from the possible range of the mean to the clipping limits: clipping then
+# changes the mean by less than 3e-15 roots of the proxy.
 _CLIP = 8.0
 # Shares of the error probability: of an interval that may stop early, and of one for the number of chains that was
 # planned; the second pair where stopping early is not expected to pay.
@@ -27,9 +27,10 @@ FIXED = (0.0, 1.0)
 # for stopping at one of a few numbers of chains, which grow by _STAGE_GROWTH from _FIRST_STAGE of the expected need.
 STAGED, _STAGES_SHARE = (0.01, 0.49), 0.5
 _STAGE_GROWTH, _FIRST_STAGE = 1.25, 1.15
-# Of the share of a stage, what is kept for the sample variance.
+# Part of a stage's share that pays for bounding the variance by the sample variance.
 _VARIANCE_SHARE = 0.2
-# Of the share for a planned number, what is kept for more chains than expected that drift away from exact ones.
+# Part of the share for the planned number of chains that pays for an unusually large number of chains that drift
+# away from exact ones.
 _SPARED = 1e-3
 
 
@@ -57,9 +58,9 @@ class Clip(NamedTuple):
     proxy : float
         Variance proxy of the clipped values: sub-Gaussian, or a quarter of the squared span.
     slack : float
-        What clipping, and drawing in floating point, can move the mean.
+        Largest change of the mean by clipping and by drawing in floating point.
     chance : float
-        Of a chain that is farther from an exact one than the slack.
+        Probability that a chain is farther from an exact chain than `slack`.
     shares : pair of floats
         Of the error probability: for stopping early, and for all chains that were planned.
     steepness : float
@@ -79,7 +80,7 @@ class Clip(NamedTuple):
     stages: tuple[DrawStage, ...] = ()
 
     def most_chains(self, aim: float, error: float) -> int:
-        """The number of chains after which the interval is surely narrow; 0 where none is."""
+        """Return a number of chains that makes the interval narrow enough whatever the data are; 0 if there is none."""
         left, moved, chains = self.shares[1] * error, 0.0, 0
         for _ in range(200):  # the error probability that remains falls with their number
             if left <= 0 or aim <= 0:
@@ -96,7 +97,7 @@ class Clip(NamedTuple):
         return 0
 
     def half_width(self, chains: int, error: float) -> float:
-        """Return half the width of the interval from a number of chains that was fixed."""
+        """Return the half-width of the interval from a number of chains that was fixed in advance."""
         left, moved = self._terms(chains, error)
         if left <= 0:
             return math.inf
@@ -110,7 +111,7 @@ class Clip(NamedTuple):
     def varied_reach(self, chains: int, deviation: float, error: float) -> float:
         """Return the half-width of the interval from this number of chains and their standard deviation.
 
-        Infinite where a chain may have drifted away (theory page, "Intervals from the sample variance").
+        Infinite if a chain may have drifted from an exact one (theory page, "Intervals from the sample variance").
         """
         error -= chains * self.chance
         if error <= 0 or not math.isfinite(self.steepness):
@@ -136,7 +137,7 @@ class Clip(NamedTuple):
         return float(reaches.min()) * (1.0 + 1e-9)
 
     def with_stages(self, aim: float, deviation: float, error: float) -> Clip:
-        """Return the same with stages, for an expected standard deviation; without any where they do not pay."""
+        """Return these parameters with stages for an expected standard deviation; without stages if they do not pay."""
         planned = self._replace(shares=STAGED).most_chains(aim, error) or 2**52
         aim = aim - self.slack
         share, chains = _STAGES_SHARE / 2.0, 64
@@ -156,9 +157,9 @@ class Clip(NamedTuple):
     def _terms(self, chains: int, error: float) -> tuple[float, float]:
         """Return the rest of the error probability, and how far the chains that drift can move the mean.
 
-        Either no chain drifts, or all but k chains are near exact ones, but for a probability that is taken away: what
-        gives the narrower interval. A chain that drifts moves the mean by span / chains; where values are not clipped
-        there must be none.
+        With high probability no chain drifts from an exact one, or at most k chains do. The choice with the narrower
+        interval is used, and its failure probability is subtracted from `error`. A chain that drifts moves the mean by
+        at most span / chains; without clipping the shift has no bound, so that no chain may drift.
         """
         error = self.shares[1] * error
         drifted = chains * self.chance
@@ -203,7 +204,7 @@ def make_clips(
     question: Any, states: NDArray[np.float64], distance: float, sigma2: float, steepness: float, drifted: float,
     chance: float,
 ) -> list[Clip]:  # fmt: skip
-    """Return the ways in which the values of a mean can be averaged.
+    """Return the alternatives for averaging the values of a mean, with and without clipping.
 
     `states` is the start at the question's positions, `distance` bounds |E f(X_T) - f(x0)|, sigma2 is the
     proxy; a chain as drawn is off by more than `drifted` with a probability of at most `chance`.
@@ -225,7 +226,7 @@ def make_clips(
 
 
 def values_expected(aim: float, variance: float, error: float) -> float:
-    """Estimate how many values in [0, 1] of this variance an interval needs that may stop early."""
+    """Estimate how many values in [0, 1] with this variance an interval needs if it may stop early."""
     bet = min(LARGEST_BET, aim / max(variance, 1e-300))
     won = bet * aim - variance * (-math.log1p(-bet) - bet)
     return math.log(2.0 / (SHARES[0][0] * error)) / won if won > 0 else math.inf
@@ -270,7 +271,7 @@ class FieldTally(Tally):
 
 
 def deciding_error(question: Any, errors: DrawErrors) -> float:
-    """Return the distance from an end of its interval below which rounding may misplace a draw; 0 on finite sets."""
+    """Return a distance from the ends of the interval: rounding may misplace closer draws. It is 0 on finite sets."""
     i, (low, high) = question.positions[0], question.target._ends
     if question.space.form.is_finite[i]:
         return 0.0
@@ -279,7 +280,7 @@ def deciding_error(question: Any, errors: DrawErrors) -> float:
 
 
 def undecidable_share(question: Any, errors: DrawErrors) -> float:
-    """Bound the expected share of chains that are too close to an end of the interval of a question to be decided.
+    """Bound the expected share of chains that are too near an end of the question's interval to be classified.
 
     A conditional density is at most 1 / integral of exp(-slope d - curvature d^2 / 2) over distances d from its mode on
     the longer side of the mode. `pull` bounds the slope without likelihoods, and so e^x times the exposure at a
@@ -302,7 +303,7 @@ def undecidable_share(question: Any, errors: DrawErrors) -> float:
 
 
 class EventTally(FieldTally):
-    """Counts chains in an interval, from below and from above: a draw is off by less than its error."""
+    """Bounds the number of chains in an interval from below and above: each draw is rounded by less than its error."""
 
     def __init__(self, question: Any, terms: TallyTerms) -> None:
         super().__init__(question, terms)
@@ -335,7 +336,7 @@ class EventTally(FieldTally):
 
 
 class QuantileTally(FieldTally):
-    """Sorts chains: the ranks between which a quantile is, as numbers of chains up to it (theory page, "Quantiles")."""
+    """Sorts the chains' values, and finds the two ranks between which the quantile lies (theory page, "Quantiles")."""
 
     def __init__(self, question: Any, terms: TallyTerms) -> None:
         super().__init__(question, terms)
@@ -345,7 +346,7 @@ class QuantileTally(FieldTally):
         self.blocks.append(values)
 
     def order_statistics(self, early: bool) -> tuple[NDArray[np.float64], int, int]:
-        """Return the values, sorted, and the ranks (from 1) between which the quantile is."""
+        """Return the sorted values, and the ranks (from 1) between which the quantile lies."""
         level, bias = self.question.target.level, self.terms.bias
         x = np.sort(np.concatenate([[], *self.blocks]))
         return x, *ranks(len(x), level - bias, level + bias, self.terms.error, early)
@@ -362,10 +363,10 @@ class QuantileTally(FieldTally):
 
 
 def ranks(chains: int, least: float, most: float, error: float, early: bool) -> tuple[int, int]:
-    """Ranks r and s: of outcomes with a chance of `least` or more there are r or more; with `most` or less, below s.
+    """Return ranks r, s: an event of probability >= `least` occurs at least r times; one of <= `most`, below s times.
 
-    Both at once but for a probability of `error`: numbers of outcomes whose limits do not reach the chance are ruled
-    out.
+    Both statements fail with probability at most `error`. Counts whose confidence limits exclude the probability are
+    ruled out.
     """
 
     def first(fits: Callable[[int], bool]) -> int:

@@ -70,7 +70,7 @@ class PartOfField:
     def _reached(
         self, inside: NDArray[np.int64], scanned: NDArray[np.int64], is_bounded: NDArray[np.bool_]
     ) -> NDArray[np.int64]:
-        """The variables, those beside updated and unbounded ones, and so on."""
+        """Add neighbours of the updated and of the unbounded variables, and on through unbounded neighbours."""
         matrix = self.form.couplings
         seen, shell = inside, np.union1d(scanned, inside[~is_bounded[inside]])
         while len(shell):

@@ -279,7 +279,7 @@ class FieldQuestion(TargetQuestion):
         return weights
 
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Bound the bias after a scan that updates all of its variables."""
+        """Bound the bias after a scan that updates all of the question's variables."""
         anchor: Anchor = self.space.anchor
         distances = disagreement * anchor.unit[self.positions] * (1.0 + 4 * UNIT)
         if not self.is_counted:

@@ -232,7 +232,7 @@ class Solving(Method):
         if query.proof and choice.by_name:
             raise ArgumentError("method", "'dobrushin' for a proof about a field", query.method)
         if query.proof:
-            raise cls.refuse("proofs about fields are about chains.")
+            raise cls.refuse("proofs of answers about fields can only be written for answers from chains.")
         if not query.space.is_gaussian:
             raise cls.refuse("the field is truncated, or has a likelihood that is not normal.")
         if any(question.name is not None for question in query.questions):

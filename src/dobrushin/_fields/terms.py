@@ -384,7 +384,7 @@ def require_continuous(form: FieldTerms, seen: NDArray[np.bool_], labels: Sequen
     """Observations are of continuous variables."""
     if (wrong := seen & form.is_finite).any():
         label = labels[int(np.argmax(wrong))]
-        raise ArgumentError("labels", "of continuous variables where something is observed", label)
+        raise ArgumentError("labels", "labels of continuous variables: others take no observations", label)
 
 
 def read_stored(arrays: CheckedArrays) -> FieldTerms:

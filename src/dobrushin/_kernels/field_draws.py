@@ -22,23 +22,23 @@ from dobrushin._kernels.field_laws import (
 from dobrushin._kernels.generator import mix
 from dobrushin._shared.compile import kernel
 
-WORDS = 16  # a step has 2^WORDS random words
+WORDS = 16  # each step owns 2^WORDS random words
 _ROOT2 = 1.4142135623730951
 _ATTEMPTS = 16000
 _AREA = 1e-3  # of a strip over exp(-z^2/2)
 _UNIT = 2.0**-24  # edges of strips are whole multiples of this
-_WIDE = 0.25  # intervals that are narrower, in standard deviations, are drawn from tangents: places would cancel
+_WIDE = 0.25  # in standard deviations; narrower intervals use tangents, since the difference of places cancels
 
 
 @kernel
 def _uniform(word):
-    """A number in (0, 1) with 53 random bits."""
+    """Return a number in (0, 1) with 53 random bits."""
     return (np.float64(word >> np.uint64(11)) + 0.5) * 1.1102230246251565e-16
 
 
 @kernel
 def _fine(word, more):
-    """A number in (0, 1) whose relative precision does not suffer near 0."""
+    """Return a number in (0, 1) with full relative precision near 0."""
     return (np.float64(word) + _uniform(more)) * 5.421010862427522e-20
 
 
@@ -68,7 +68,7 @@ _SLACK = 0.125
 
 @kernel
 def _mass(rate, length):
-    """The integral of exp(-rate s) over s from 0 to length, which may be infinite where the rate is positive."""
+    """Return the integral of exp(-rate s) from 0 to length; length may be infinite if rate > 0."""
     if length == np.inf:
         return 1.0 / rate
     z = rate * length
@@ -79,7 +79,7 @@ def _mass(rate, length):
 
 @kernel
 def _place(word, more, rate, length):
-    """A random place s with density exp(-rate s) on [0, length]."""
+    """Draw s from the density proportional to exp(-rate s) on [0, length]."""
     if length == np.inf:
         return -math.log(_fine(word, more)) / rate
     z = rate * length
@@ -94,7 +94,7 @@ def _place(word, more, rate, length):
 
 @kernel
 def draw_site(m, c, E, N, low, high, key, gamma, step):
-    """One draw from exp(-psi) on [low, high]."""
+    """Draw from the density proportional to exp(-psi) on [low, high]."""
     x = find_mode(m, c, E, N, low, high)
     g = slope(x, m, c, E, N)
     if not ((x == low and g > 0.0) or (x == high and g < 0.0)) and E == 0.0 and N == 0.0:
@@ -146,7 +146,7 @@ def draw_site(m, c, E, N, low, high, key, gamma, step):
 
 @kernel
 def _strips(z):
-    """About how many strips are between 0 and z, negative where z is."""
+    """Return about the number of strips between 0 and z, with the sign of z."""
     z = min(max(z, -_EDGE), _EDGE)
     y = z * z
     return z * (_P0 + y * (_P1 + y * (_P2 + y * (_P3 + y * (_P4 + y * (_P5 + y * _P6))))))
@@ -161,16 +161,16 @@ def lower_place(z):
 
 @kernel
 def upper_place(z):
-    """A place at or a little above that of z."""
+    """Return a place at or a little above that of z."""
     place = _strips(z) + _SLACK
     return place if place < _LAST else _ALL
 
 
 @kernel
 def _attempt(m, low, high, keys, number, c, xi):
-    """A proposal for each chain, where it is accepted without a look at the density, and NaN elsewhere; how many are.
+    """Propose a draw for each chain; NaN unless accepted without evaluating the density. Return the number of NaN.
 
-    No branches: all this runs on many chains at once.
+    The loop has no branches, so that the compiler can vectorise it over the chains.
     """
     inverse, root = 1.0 / m, math.sqrt(m)
     unit = _UNIT / root
@@ -197,7 +197,7 @@ def _attempt(m, low, high, keys, number, c, xi):
 
 @kernel
 def _redraw(mean, root, low, high, key, gamma, step):
-    """One draw from N(mean, 1 / root^2) on [low, high]: from strips between two places that hold the interval."""
+    """Draw from N(mean, 1 / root^2) on [low, high] by rejection from the strips that cover the interval."""
     first, last = lower_place((low - mean) * root), upper_place((high - mean) * root)
     base = key + gamma * (np.uint64(step) << np.uint64(WORDS))
     x = mean
@@ -256,9 +256,9 @@ def draw_normals(m, low, high, keys, step, c, xi):
 # drawn from strips, and beyond the strips tails of half their slope (theory page, "Draws of fields").
 _STEEP = 0.49 * _EDGE  # slope of the tails
 _TAILED = _LAST + math.exp(-0.5 * _EDGE * _EDGE) / (_STEEP * _AREA)  # strips, and the tail counted in them
-_LOOSE = 1.0 / 64.0  # part of the curvatures that is given up, so that the point need not be the mode
+_LOOSE = 1.0 / 64.0  # share of the curvature that is left unused, so that the point may differ from the mode
 _FEW_TRIALS = 256.0  # with more, the logarithm below is not good enough
-_LEAST_SHARE = 0.05  # of the curvature of likelihoods that is left everywhere in the strips
+_LEAST_SHARE = 0.05  # least share of the likelihoods' curvature anywhere in the strips
 
 
 @kernel
@@ -282,7 +282,7 @@ def _half(fixed, fading):
 
 @kernel
 def _find_halves(m, N, low, high, x, grown, s, g, left, right, slack):
-    """Deviations of the halves of Gaussians on both sides of the points, 0 where these cannot be used."""
+    """Find the standard deviations of the half-Gaussians on both sides of the points; 0 where none can be used."""
     for chain in range(x.size):
         fading = N * (s[chain] * (1.0 - s[chain]))
         below, above = _half(m, grown[chain] + fading), _half(m + grown[chain], fading)
@@ -310,7 +310,7 @@ def _propose(word, left, right):
 
 @kernel
 def _propose_all(keys, number, left, right, d, lost, rough):
-    """A proposal for each chain, minus half the square of its edge, and the bits that decide; infinite in the tails."""
+    """Propose a draw for each chain, with -edge^2 / 2 of its strip and the bits that decide; infinite in the tails."""
     for chain in range(d.size):
         word = mix(keys[0, chain] + keys[1, chain] * number)
         d[chain], edge, _, is_strip = _propose(word, left[chain], right[chain])
@@ -320,7 +320,7 @@ def _propose_all(keys, number, left, right, d, lost, rough):
 
 @kernel
 def _add_lost(m, E, N, grown, s, g, slack, d, lost):
-    """Add psi(x + d) - psi(x), and more, so that it is at least that of the half of a Gaussian."""
+    """Add psi(x + d) - psi(x) + slack; the slack makes the sum at least the exponent of the half-Gaussian."""
     for chain in range(d.size):
         lost[chain] += (0.5 * m * d[chain] + g[chain]) * d[chain] + slack[chain]
     if E > 0.0:
@@ -333,7 +333,7 @@ def _add_lost(m, E, N, grown, s, g, slack, d, lost):
 
 @kernel
 def _settle(low, high, x, left, d, lost, rough, xi):
-    """Accept what is accepted without an exponential function, and put NaN elsewhere; how many are."""
+    """Accept proposals where bounds suffice, without an exponential; set the others to NaN and return their number."""
     missing = 0
     for chain in range(xi.size):
         t = lost[chain]
@@ -411,7 +411,7 @@ def draw_likelihood_sites(m, E, N, low, high, keys, step, c, work, xi):
 
 @kernel
 def draw_value(m, c, first, last, values, key, gamma, step):
-    """One of the values of a variable on a finite set, with weights exp(-m v^2/2 + c v)."""
+    """Draw one of the values v of a variable on a finite set, with weights exp(-m v^2/2 + c v)."""
     top = -np.inf
     for k in range(first, last):
         top = max(top, c * values[k] - 0.5 * m * values[k] * values[k])
@@ -428,7 +428,7 @@ def draw_value(m, c, first, last, values, key, gamma, step):
 
 @kernel
 def _linear_terms(own, near, Q, x, c):
-    """linear_i - sum_j Q_ij x_j of each chain, one term after the other; four at a time, to read and write c seldom."""
+    """Sum linear_i - sum_j Q_ij x_j in order for each chain; four terms at a time save reads and writes of c."""
     for chain in range(c.size):
         c[chain] = own
     e = 0
@@ -450,7 +450,7 @@ def field_steps(
     order, number, repeats, base, period, start, neighbor, Q, diagonal, linear, lower, upper, amounts,
     value_start, values, keys, c, x
 ):  # fmt: skip
-    """Take chains through lists of steps (see `spins`); x is (variables, chains); c is scratch."""
+    """Run chains along lists of steps (see `spins`); x is (variables, chains); c is scratch."""
     work = np.empty((10, c.size))
     for r in range(repeats):
         for k in range(order.size):

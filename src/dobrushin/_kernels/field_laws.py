@@ -46,7 +46,7 @@ def bend_at(x, m, E, N):
 
 @kernel
 def find_mode(m, c, E, N, low, high):
-    """A point of the interval that is near the mode; nothing relies on how near."""
+    """Return a point of the interval near the mode; correctness does not depend on how near."""
     peak = c / m
     if E == 0.0 and N == 0.0:
         return min(max(peak, low), high)
@@ -81,7 +81,7 @@ def find_mode(m, c, E, N, low, high):
 
 @kernel
 def find_modes(diagonal, c, amounts, lower, upper, point, excess):
-    """Points near the modes of many sites, and how far the modes can be from them: |psi'| / m."""
+    """Return points near the modes of many sites, and bounds |psi'| / m on their distances from the modes."""
     for i in range(point.size):
         m, E, N = diagonal[i], amounts[0, i], amounts[1, i]
         x = find_mode(m, c[i], E, N, lower[i], upper[i])
@@ -122,7 +122,7 @@ def slope_gain(x, d, m, E, N):
 
 @kernel
 def find_points(m, E, N, low, high, c, x, grown, s, g, bend):
-    """Newton's steps from x, for each chain: points, and there E e^x, the logistic function, psi' and psi''."""
+    """Take Newton steps from x for each chain; return points with E e^x, the logistic, psi' and psi'' there."""
     for k in range(_NEWTON):
         if k > 0:
             for chain in range(c.size):

@@ -69,10 +69,11 @@ def extend(
 
 @kernel
 def reach(limit, floor, most, begin, end, columns, C_bar, has_row, ids, p, heap, place, order, values, counters):
-    """Take variables by decreasing strength: `limit` of them, all of at least `floor`, and ties; at most `most`.
+    """Take the strongest variables: the first `limit`, ties with the last, and all of strength `floor` or more.
 
-    The strength p of a variable is the largest product of influences along a path from the targets; -1 once the
-    variable has been taken. Influences are lowered a little, so that no variable comes before the targets.
+    At most `most` variables are taken. The strength p of a variable is the largest product of influences along a path
+    from the targets; -1 once the variable has been taken. Influences are lowered a
+    little, so that no variable comes before the targets.
     counters: [entries of the heap, variables taken].
     """
     size, steps = counters[0], counters[1]

@@ -55,13 +55,13 @@ class Expectation(NamedTuple):
     """Means of the statistics under the model."""
 
     means: Vector
-    bias: Vector | float  # bounds on the bias of each of them; inf: unknown, or no better than the range
+    bias: Vector | float  # bounds on the bias of each of them; inf: unknown, or larger than the range
     steps: int = 0  # Gibbs updates of each chain
     is_new: bool = False  # whether the scan was chosen for this iteration
 
 
 class _Row(NamedTuple):
-    """An iteration, as `History` has it."""
+    """One iteration of a `History`."""
 
     step_size: float = 0.0
     gradient_norm: float = 0.0
@@ -138,7 +138,7 @@ class Ascent:
         callback: Callable[[int, Vector], Any] | None,
         deadline: Deadline,
     ) -> Fit:
-        """Climb; errors that end it early carry the fit so far, and a time limit returns it."""
+        """Run the iterations; errors carry the fit so far, and at the time limit this fit is returned."""
         if saved is not None:
             if (arrays := saved.read()) is not None:
                 self.restore(arrays)
@@ -157,7 +157,7 @@ class Ascent:
                 if callback:
                     callback(len(self.rows), frozen(self.theta.copy()))
         except TimeUp:
-            pass  # in the middle of an iteration, which is left out
+            pass  # inside an iteration: its work is dropped
         except BudgetError:
             if not deadline.is_over:
                 raise
@@ -170,7 +170,7 @@ class Ascent:
         return self.result()
 
     def iterate(self) -> None:
-        """Take one step; an error in the middle leaves no half of it behind."""
+        """Take one step; after an error the state is that before the step."""
         options = self.options
         gradient, found = self.gradient()
         outward = ((self.theta >= options.high) & (gradient > 0)) | ((self.theta <= options.low) & (gradient < 0))
@@ -187,14 +187,14 @@ class Ascent:
         self.finish(theta, size, norm, found, value)
 
     def gradient(self) -> tuple[Vector, Expectation]:
-        """Return the gradient at theta and the expectation that it is made of."""
+        """Return the gradient at theta, and the model expectation in it."""
         full = self.structure.fill(self.theta)
         found = self.expectation(full, len(self.rows))
         data, error, _ = self.data_means(self.structure.entries(full), self.structure.rounding(full))
         return data - found.means - self.options.ridge * self.theta, found._replace(bias=found.bias + error)
 
     def finish(self, theta: Vector, size: float, norm: float, found: Expectation, value: float) -> None:
-        """Write down an iteration that led to `theta`."""
+        """Record an iteration that led to `theta`."""
         before = self.rows[-1] if self.rows else _Row()
         now = time.perf_counter()
         updates, seconds = before.updates + found.steps * self.chains, before.seconds + now - self._began
@@ -236,19 +236,19 @@ class Ascent:
         return History(*(frozen(np.array(c, dtype=t)) for c, t in zip(columns, types, strict=True)))
 
     def to_arrays(self) -> dict[str, Any]:
-        """Return what the next iteration depends on."""
+        """Return the state of the ascent as arrays, for a checkpoint."""
         arrays: dict[str, Any] = {f"history.{name}": part for name, part in vars(self._history()).items()}
         return {**arrays, "theta": self.theta, "bias": self.bias}
 
     def restore(self, arrays: dict[str, Any]) -> None:
-        """Resume from what `to_arrays` returned."""
+        """Restore the state that `to_arrays` returned."""
         columns = (arrays[f"history.{name}"].tolist() for name in _Row._fields)
         self.rows = [_Row(*row) for row in zip(*columns, strict=True)]
         self.theta, self.bias = arrays["theta"], arrays["bias"]
 
 
 class ExactAscent(Ascent):
-    """Ascent by exact sums: directions of L-BFGS among the coordinates inside the box, and steps by trial."""
+    """Ascent by exact sums: L-BFGS directions for coordinates inside the box, and step sizes by line search."""
 
     def __init__(self, structure: Structure, observed: Observed, options: AscentOptions, theta: Vector) -> None:
         super().__init__(structure, observed, options, theta)

@@ -62,7 +62,7 @@ class MarginalGradient:
 
 
 class MarginalAscent(Ascent):
-    """Ascent by estimated marginals; the length of a step is from the curvature that the last step met."""
+    """Ascent by estimated marginals, with Barzilai-Borwein steps (from the curvature along the last step)."""
 
     method = "marginals"
 
@@ -105,7 +105,7 @@ class MarginalAscent(Ascent):
         return Expectation(structure.means(counts, 1.0), bias)
 
     def choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
-        """Take the step of Barzilai and Borwein (1988), or one that never overshoots."""
+        """Take the step of Barzilai and Borwein (1988), or else one of 1 / curvature, which never overshoots."""
         size = 1.0 / self.curvature
         if self._last is not None:
             move, change = self.theta - self._last[0], self._last[1] - gradient

@@ -59,7 +59,7 @@ class Imputed:
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Observations as a fit takes them.
+    """Observations in the form that fits use.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class Observed:
         gap, v = np.nonzero(self.gaps.T < 0)
         states: Any = np.empty(len(v), dtype=self.gaps.dtype)
         chance = np.empty(len(v))
-        # Missing values are in the order of the rows: where those of a row begin, and which one of them a variable is.
+        # Missing values are ordered by rows: compute the first one of each row, and each variable's number in its row.
         first = prefix_sums(np.bincount(gap, minlength=self.gaps.shape[1]))
         rank = np.cumsum(self.gaps < 0, axis=0, dtype=np.int32) - 1
         for i, rows, marginal in ExactSums(structure, self.gaps, self.gap_rows, singles=True).marginals(
@@ -203,7 +203,7 @@ def read_graphs(models: Sequence[Model], structure: Structure, data: Any) -> Obs
     states = [list(_read_graph(model, row, k)) for k, (model, row) in enumerate(zip(models, rows, strict=True))]
     x: Array = np.array([digit for own in states for digit in own], dtype=structure.type_of_states)[:, None]
     if (x < 0).all():
-        raise ArgumentError("data", "states of which some are not missing", got="missing values only")
+        raise ArgumentError("data", "states, at least one of which is not missing", got="missing values only")
     _check_allowed(structure, x)
     return Observed.of(structure, x)
 

@@ -187,7 +187,7 @@ class EMAscent(Ascent):
         self.finish(tables[best], 1.0, change, Expectation(self.theta, error), float(likelihoods[best]))
 
     def _shares(self, counts: Vector, before: Vector) -> Vector:
-        """Return the logarithms of the share of each count in its row; rows without counts stay as they were."""
+        """Return the log of each count's share in its row; rows without counts keep their probabilities."""
         totals = np.bincount(self._row_of, counts)[self._row_of]
         with np.errstate(divide="ignore"):
             return np.where(totals > 0.0, np.log(counts / np.where(totals > 0.0, totals, 1.0)), before)

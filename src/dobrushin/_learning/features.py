@@ -1,4 +1,4 @@
-"""Shared weights: which weight enters which entries of the tables of one graph or of several."""
+"""Shared weights: the table entries, in one graph or several, that depend on each weight."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 
 
 class _Attribute(NamedTuple):
-    """Where the weights of an attribute begin, and the states of the scopes that have one weight each.
+    """The first weight of an attribute, and the joint states that have one weight each.
 
     `states` is None for an attribute with a table of its own, which is one weight.
     """
@@ -54,16 +54,16 @@ class AttributeNames:
 
 @dataclass
 class _Tables:
-    """Tables as they are found: their attributes, and entries that are not learned."""
+    """The tables found while features are read: their attributes, and entries that are not learned."""
 
     vocabulary: AttributeNames
     grows: bool  # whether new attributes are added, or left out
     index: dict[Any, int] = field(default_factory=dict)
     shapes: list[Shape] = field(default_factory=list)
     base: list[tuple[int, Floats]] = field(default_factory=list)
-    # Weights with a number for each joint state: table, first weight, and the value that multiplies them.
+    # Attributes with one weight per joint state: table, first weight, and the value that multiplies all of them.
     plain: tuple[list[int], list[int], list[float]] = field(default_factory=lambda: ([], [], []))
-    # Weights that multiply a table of their own: table, weight, and the entries that multiply it.
+    # Attributes with a single weight: table, weight, and the array of entries that the weight multiplies.
     shaped: list[tuple[int, int, Floats]] = field(default_factory=list)
 
     def add_base(self, shape: Shape, table: Floats) -> int:
@@ -114,7 +114,7 @@ class _Tables:
         return attribute
 
     def _add_value(self, place: int, name: Hashable, attribute: _Attribute, value: Any, where: str) -> None:
-        """Add a value of an attribute that is not a float in the place of a float."""
+        """Add the value of an attribute that is an array or any other type than float."""
         if check.is_real(value) != (attribute.states is not None):
             raise ArgumentError("features", f"numbers, or arrays, wherever {name!r} has values", value, where)
         if attribute.states is not None:
@@ -209,7 +209,7 @@ def read_features(
 
 
 def _rows_of(features: Any, count: int, is_single: bool) -> Iterable[Iterable[Any]]:
-    """Yield the rows of each graph."""
+    """Yield the (scope, attributes) pairs of each graph."""
     if callable(features):
         given = [features(k) for k in range(count)]
         for k, rows in enumerate(given):
@@ -249,7 +249,7 @@ def _positions(model: Model, scope: Any, where: str) -> tuple[int, ...]:
 
 
 def _check_weights(design: sparse.csr_array, vocabulary: AttributeNames) -> None:
-    """Refuse weights that enter no table."""
+    """Refuse weights on which no table entry depends."""
     used = np.zeros(vocabulary.size, dtype=np.bool_)
     used[design.indices] = True
     if not used.all():

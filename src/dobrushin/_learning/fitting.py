@@ -1,4 +1,4 @@
-"""`fit`: read the model, the data and the options, and climb."""
+"""`fit`: read the model, the data and the options, and maximise the likelihood."""
 
 from __future__ import annotations
 

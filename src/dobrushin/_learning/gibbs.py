@@ -1,4 +1,4 @@
-"""Gradients from Gibbs chains: a scan whose certificate is renewed at every iteration, and steps that keep it."""
+"""Gradients from Gibbs chains: the scan is certified anew at every iteration, and steps keep it certified."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from dobrushin.typing import FitScan
 
 # Share of the tolerance that a scan is chosen for, so that its certificate survives small steps of the parameters.
 _AIMED_SHARE = 0.75
-# A scan is chosen again when its bound is below this share: a much shorter one would do.
+# Below this share of the tolerance a much shorter scan would do, so that another one is chosen.
 _WASTEFUL_SHARE = 0.25
-# Share of the tolerance for the errors of updates: before sampling it is not known which kernel will draw.
+# Share of the tolerance for errors of updates, since the kernel is chosen only when sampling starts.
 _UPDATE_ERROR_SHARE = 1e-6
-# Steps of a scan for each variable: of one that is chosen, at most, and of sweeps and random scans.
+# Steps per variable: the largest number for chosen scans, and the number for systematic and random scans.
 _MAX_SWEEPS, _USUAL_SWEEPS = 1000, 10
 # With more variables, making a scan a few percent shorter takes longer than running it.
 _POLISHED_VARIABLES = 100
@@ -93,7 +93,7 @@ class GibbsGradient:
 
 
 class GibbsAscent(Ascent):
-    """Ascent by gradients from chains; from step to step the scan is kept, and the states if chains are persistent."""
+    """Ascent by gradients from chains, which keeps the scan between iterations (and the states if persistent)."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class GibbsAscent(Ascent):
         return self.structure.bias(certificate.per_variable)
 
     def bound(self, source: Influence, scan: Scan) -> float:
-        """Bound the bias of every coordinate."""
+        """Bound the bias of every coordinate of the gradient."""
         return float(self.bounds(source, scan).max())
 
     # -- the chains ------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class GibbsAscent(Ascent):
         states = run.states
         if run.chains < self.chains or states is None:
             raise TimeUp
-        if len(run.variables) < self.structure.n:  # no statistic has the others
+        if len(run.variables) < self.structure.n:  # no statistic depends on the other variables
             states = np.full((self.chains, self.structure.n), model.states(0)[0], dtype=states.dtype)
             if not isinstance(initial, str):
                 states[:] = initial
@@ -210,7 +210,9 @@ class GibbsAscent(Ascent):
         if not self.scan.is_random or len(self.scan) * float(source.matrix.nnz + source.n_variables) <= _MAX_PRODUCTS:
             bias = self.bounds(source, self.scan, run.update_error)
             bias = np.where(bias < self.structure.ranges.max(), bias, np.inf)
-        if self.method == "dogs" and np.max(bias) > self._tolerance:  # by the errors of the updates as they were drawn
+        if (
+            self.method == "dogs" and np.max(bias) > self._tolerance
+        ):  # recomputed with the errors of the kernel that drew
             raise UncertifiedStep(self._tolerance, "at the parameters reached", result=self.result())
         means = self.structure.means(self.structure.count(self._drawn), self.chains)
         return Expectation(means, bias, len(self.scan), self._is_new)
@@ -224,7 +226,7 @@ class GibbsAscent(Ascent):
         return 2 * states - 1 if self.structure.is_spins else states
 
     def variance(self, direction: Vector) -> float:
-        """Return the curvature of the log-likelihood in a direction, by the chains of the last iteration.
+        """Estimate the curvature of the log-likelihood in a direction from the chains of the last iteration.
 
         For one graph the curvature is the variance of sum_k direction_k t_k; an average over graphs has a smaller one.
         """

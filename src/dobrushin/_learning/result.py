@@ -1,4 +1,4 @@
-"""Results of fits: the fitted model, and what happened on the way."""
+"""Results of fits: the fitted model, and the history of its iterations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dobrushin.typing import ModelLike
 if TYPE_CHECKING:
     import pandas
 
-# Iterations that are printed at the beginning and at the end.
+# Numbers of first and last iterations that are printed.
 _ROWS_SHOWN = 3
 _COLUMNS = ("iteration", "step", "gradient", "bias bound", "scan", "updates", "seconds")
 
@@ -127,7 +127,7 @@ class Fit:
 
     @property
     def headline(self) -> str:
-        """The model and the bound on its gradients, in one line."""
+        """One line with the model and the bound on the bias of its gradients."""
         count = len(self.history)
         known = {"exact": "exact gradients", "dogs": "DoGS scans", "em": "expectation maximisation"}
         known["marginals"] = "certified marginals"
@@ -142,7 +142,7 @@ class Fit:
 
     @property
     def footer(self) -> str:
-        """How the fit ended, in one line."""
+        """One line about how the fit ended."""
         end = "converged" if self.converged else "not converged"
         seed = "" if self.seed is None else f", seed {self.seed}"
         return f"{end} after {counted(len(self.history), 'iteration')}{seed}"

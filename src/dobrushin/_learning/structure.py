@@ -1,7 +1,7 @@
-"""Log-linear models as `fit` needs them: tables that are linear in the parameters, and the model with given parameters.
+"""Log-linear models for `fit`: log-tables that are linear in the parameters, and the model with given parameters.
 
 The tables lie one after the other in an array `base + design @ parameters`, with a row of `design` for each entry.
-Factors may share a table. Only finite parameters that are asked for are free; the others stay as they are.
+Factors may share a table. Free parameters are the finite ones that `fit` is asked to learn; others keep their values.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Structure:
 
     @cached_property
     def shape(self) -> tuple[Ints, Ints, Ints]:
-        """Where scopes begin, the variables in them, and the first entry of the table of each factor."""
+        """Start of each scope, the variables of all scopes, and the first entry of each factor's table."""
         arity = np.repeat([scope.shape[1] for scope in self.scopes], [len(scope) for scope in self.scopes])
         scope = np.concatenate([part.ravel() for part in self.scopes]).astype(np.int64)
         return frozen(prefix_sums(arity.astype(np.int64))), frozen(scope), frozen(self.table_start[self.table_of])
@@ -178,7 +178,7 @@ class Structure:
     def means(self, counts: Floats, rows: float, *, is_size: bool = False) -> Floats:
         """Return the average of each free statistic over graphs, given counts of the entries in some rows.
 
-        With `is_size`, the average of the absolute values that each statistic is the sum of.
+        With `is_size`, average the absolute values of the terms of each statistic.
         """
         weights = self._sizes_of_weights if is_size else self.weights
         found: Floats = weights.T @ counts / (rows * self.n_graphs)
@@ -191,7 +191,7 @@ class Structure:
 
     @cached_property
     def most_terms(self) -> int:
-        """The largest number of entries that a free parameter enters."""
+        """The largest number of table entries that depend on one free parameter."""
         return int(np.bincount(self.weights.indices).max(initial=0))
 
     def along(self, direction: Floats, x: Array) -> Floats:
@@ -201,11 +201,11 @@ class Structure:
             total += values[entry].sum(axis=0)
         return total / self.n_graphs
 
-    # -- how far statistics can be off, given the variables at which two states differ ------------------------------
+    # -- bounds on the error of statistics, given the disagreement of each variable -----------------------------------
 
     @cached_property
     def _table_ranges(self) -> sparse.csr_array:
-        """By free parameter and table: the range of the parameter's column of the design over the table."""
+        """Range of each free parameter's column of the design over the entries of each table."""
         entry = self.weights.tocoo()
         sizes = np.diff(self.table_start)
         table = np.repeat(np.arange(len(sizes)), sizes)[entry.coords[0]]
@@ -222,7 +222,7 @@ class Structure:
 
     @cached_property
     def factor_ranges(self) -> sparse.csr_array:
-        """By free parameter and factor: how much the factor can change the statistic, averaged over graphs."""
+        """Largest change that each factor can make to each free statistic, averaged over graphs."""
         factors = np.arange(len(self.table_of))
         shape = (len(self.table_start) - 1, len(factors))
         uses = sparse.csr_array((np.ones(len(factors)), (self.table_of, factors)), shape=shape)
@@ -236,7 +236,7 @@ class Structure:
 
     @cached_property
     def _influence_of_variables(self) -> sparse.csr_array:
-        """By free parameter and variable: how much the variable can change the statistic."""
+        """Largest change that each variable can make to each free statistic."""
         scope_start, scope, _ = self.shape
         member = sparse.csr_array((np.ones(len(scope)), scope, scope_start), shape=(len(self.table_of), self.n))
         changes = self.factor_ranges @ member
@@ -312,7 +312,7 @@ def _per_item(n: int, column: Any) -> Any:
 
 
 def _ising(sizes: Ints, edges: Ints, labels: Sequence[Hashable], start: Floats | None, learn: str) -> Structure:
-    """Spins: t = x_i x_j and t = x_i."""
+    """Return the structure of an Ising model, whose statistics are x_i x_j and x_i."""
 
     def make(full: Floats) -> Ising:
         matrix = symmetric(edges[:, 0], edges[:, 1], full[: len(edges)], len(sizes))
@@ -323,7 +323,7 @@ def _ising(sizes: Ints, edges: Ints, labels: Sequence[Hashable], start: Floats |
 
 
 def _potts(sizes: Ints, edges: Ints, labels: Sequence[Hashable], start: Floats | None, learn: str) -> Structure:
-    """Labels with couplings between equal states: t = 1{x_i = x_j} and t = 1{x_i = a}."""
+    """Return the structure of a Potts model, whose statistics are 1{x_i = x_j} and 1{x_i = a}."""
     k = int(sizes[0])
 
     def make(full: Floats) -> Potts:
@@ -335,7 +335,7 @@ def _potts(sizes: Ints, edges: Ints, labels: Sequence[Hashable], start: Floats |
 
 
 def _pairwise(sizes: Ints, edges: Ints, labels: Sequence[Hashable], start: Floats | None, learn: str) -> Structure:
-    """A table on each edge: t = 1{x_i = a, x_j = b} and t = 1{x_i = a}."""
+    """Return the structure of a pairwise model, whose statistics are 1{x_i = a, x_j = b} and 1{x_i = a}."""
     split = int(sizes[edges].prod(axis=1).sum())
 
     def make(full: Floats) -> PairwiseMRF:

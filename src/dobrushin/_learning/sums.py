@@ -20,9 +20,9 @@ from dobrushin._shared.arrays import Array, Floats, Ints, prefix_sums
 from dobrushin._shared.memory import memory_limit
 from dobrushin.errors import ArgumentError, BudgetError
 
-# Sums of fewer models, or of more combinations of states, are made one model after the other.
+# Models are summed one by one where there are fewer of them, or where they have more combinations of states.
 _MIN_BATCH, _MAX_ENTRIES = 3, 2**18
-# Numbers in the tables of the models that are summed together.
+# Most numbers in the tables of the models that are summed together.
 _NUMBERS_AT_ONCE = 2**22
 
 
@@ -36,7 +36,7 @@ class ExpectedCounts(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """Connected parts of the factors that have the same sizes and scopes."""
+    """Connected components of the factor graphs that have the same numbers of states and the same scopes."""
 
     factors: Ints  # (factors of a part, parts)
     variables: Ints  # (variables of a part, parts)
@@ -64,7 +64,7 @@ class ExactSums:
     x : array of shape (variables, observations), optional
         Observed states counted from 0, and -1 where a value is missing. None: nothing is observed.
     numbers : array of int, optional
-        Rows of the data that the observations are, for messages.
+        Row of the data of each observation, for messages.
     singles : bool
         Sum the marginals of variables, and not those of factors.
     """
@@ -151,7 +151,7 @@ class ExactSums:
                     yield int(v), rows, np.broadcast_to(weights / total, (len(weights), len(rows)))
 
     def _batches(self, shape: _Shape) -> Iterator[tuple[Ints, Ints]]:
-        """Yield parts and observations that are summed together: many of one kind, and one of the other."""
+        """Yield batches of parts and observations: many parts of one observation, or many observations of one part."""
         n_parts, n_rows = shape.factors.shape[1], 0 if self.x is None else self.x.shape[1]
         many = max(1, _NUMBERS_AT_ONCE // max(1, shape.plan.program.length))
         if self._singles or n_rows > 1:
@@ -163,7 +163,10 @@ class ExactSums:
                 yield np.arange(k, min(k + many, n_parts)), np.arange(n_rows)
 
     def _log_tables(self, shape: _Shape, entries: Floats, parts: Ints, rows: Ints) -> tuple[list[Floats], list[Ints]]:
-        """Return the log-tables, the last axis for models, and the places of their entries (entries, parts or 1)."""
+        """Return the log-tables, with a last axis for models, and the numbers of their entries in the structure.
+
+        The numbers have shape (entries, parts), or (entries, 1) where all parts share a table.
+        """
         structure = self.structure
         sizes = structure.sizes[shape.variables[:, 0]]
         logs, places = [], []
@@ -182,7 +185,7 @@ class ExactSums:
         return logs, [place for place, scope in zip(places, shape.scopes, strict=False) if scope]
 
     def _sum(self, shape: _Shape, logs: list[Floats], count: int, rows: Ints) -> _Found:
-        """Sum the models together, or one after the other where they are few or their numbers underflow."""
+        """Sum the models in one batch, or one by one where there are few of them or their numbers underflow."""
         if count >= _MIN_BATCH and shape.plan.entries <= _MAX_ENTRIES:
             found = shape.batch.run(logs, count)
             left = np.flatnonzero(~found.is_valid)

@@ -70,7 +70,7 @@ class Variables:
 
 
 class PartSource(Variables, ABC):
-    """A distribution of which the part near any variables can be made without the rest."""
+    """A lazy distribution: the part near any variables can be built without the rest."""
 
     first_radius: ClassVar[int] = 8  # radius of the first ball around targets, in edges
 
@@ -326,7 +326,7 @@ def require_possible(log_potentials: Floats, positions: Array) -> None:
 
 
 def require_finite_sums(values: Floats, positions: Array) -> None:
-    """Raise `ImpossibleEvidence` about the first sum of potentials that is too large; each row has a position."""
+    """Raise `ImpossibleEvidence` about the position of the first row with a sum of potentials that is too large."""
     if not (ok := check.is_log_potential(values)).all():
         index = check.first(~ok)
         requirement = f"such that sums of potentials are {check.FINITE}"

@@ -248,7 +248,7 @@ def run_chains(
 def make_job(
     model: Model, runner: Runner, scan: Scan, chains: int, sequence: np.random.SeedSequence, start: Any, record: Record,
 ) -> Job:  # fmt: skip
-    """Return the job of a run of some chains."""
+    """Return the `Job` that runs this number of chains along a scan."""
     region = runner.region
     form, rows = model._form_of(region), record._rows(model, region)
     largest = 2 if model._spins else 0

@@ -158,6 +158,6 @@ def master_key(seed: np.random.SeedSequence) -> NDArray[np.uint64]:
 
 
 def kept_seed(seed: np.random.SeedSequence) -> int | np.random.SeedSequence:
-    """Return the seed as a result keeps it: as a number where that suffices."""
+    """Return the seed in the form that results store: an int if an int repeats it, else the SeedSequence."""
     plain = not seed.spawn_key and seed.pool_size == _POOL and check.is_whole(seed.entropy)
     return int(seed.entropy) if plain else seed  # type: ignore[arg-type]

@@ -115,7 +115,7 @@ def gibbs_fn(
 
 
 def order_of_updates(scan: Any, n: int) -> NDArray[np.int64]:
-    """Return the order of a scan, after all entries that it never updates; without a scan, each of n entries once."""
+    """Return the order of updates: entries missing in the scan, then the scan; without a scan, each entry once."""
     if scan is None:
         return np.arange(n)
     scan = as_scan(scan)
@@ -129,5 +129,5 @@ def _support_of(site: Mapping[str, Any] | None) -> NDArray[Any] | None:
         return None
     try:
         return np.asarray(site["fn"].enumerate_support(expand=False)).ravel()
-    except NotImplementedError:  # sites with `to_event`, and entries with different ranges
+    except NotImplementedError:  # sites with `to_event`, and sites whose entries have different ranges
         return None

@@ -1,4 +1,4 @@
-"""thrml: its energy-based models as ours, and what a schedule of its block Gibbs sampling is worth. [trusted]"""
+"""Convert energy-based models of thrml, and bound the bias of its block Gibbs sampling. [trusted]"""
 
 from __future__ import annotations
 

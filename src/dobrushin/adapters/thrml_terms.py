@@ -270,8 +270,8 @@ def _join(terms: EnergyTerms, seen: dict[int, dict[Key, list[NDArray[np.float64]
         ]
         table = next(one for one in found if one is not None)
         if any((one if one is not None else 0.0 * table).tolist() != table.tolist() for one in found):
-            got = f"a term of {len(key[0]) + len(key[1])} nodes that they see differently"
-            raise ArgumentError("program", "one whose interactions are the same for all their nodes", got=got)
+            got = f"a term of {len(key[0]) + len(key[1])} nodes with different weights"
+            raise ArgumentError("program", "one in which all nodes of a term have the same weights for it", got=got)
         if table.any():
             terms.tables[key] = [table]
 

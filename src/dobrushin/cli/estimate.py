@@ -119,9 +119,9 @@ def _show_plan(plan: db.Plan, out: Output) -> int:
 
 
 def _prove(answer: db.Estimate, proof: Path, out: Output) -> None:
-    """Say where the proof is; after a failure, write one for the partial result."""
+    """Print where the proof is; if a call failed, write the proof of its partial result."""
     if answer._is_vacuous:
-        out.warn("No proof was written: nothing is known.")
+        out.warn("No proof was written: all intervals are vacuous.")
         return
     if out.failure is not None:
         try:

@@ -91,8 +91,8 @@ def read_scan(name: str, model: db.Model, targets: Any, steps: int | None) -> db
 def read_targets(model: db.Model, texts: Sequence[str] | None, *, questions: bool = False) -> list[Any] | None:
     """Read labels, separated by commas or in several options; return None for no label and for "all".
 
-    With `questions` also joint targets ("a & b"), and for fields label>number for a probability and label@level for a
-    quantile. A name that contains such signs is itself, if the model has it.
+    With `questions`, also read joint targets ("a & b") and, for fields, label>number (a probability) and label@level
+    (a quantile). A text that is the name of a variable stands for the variable, even with such signs in it.
     """
     names = set() if _are_numbers(model) else set(map(str, model.labels))
     parts = [part for text in texts or () for part in ([text] if text in names else map(str.strip, text.split(",")))]

@@ -37,10 +37,10 @@ from dobrushin.experiments.named_entities_texts import (
 from dobrushin.experiments.scans import certify
 
 TOLERANCE, CONFIDENCE = 0.05, 0.99
-# The objective is the log-likelihood of all texts less this times the sum of squares, as CRFsuite's `c2` has it.
+# The objective is the log-likelihood of all texts minus this times the sum of squared weights (CRFsuite's `c2`).
 PENALTY = 1.0
 ITERATIONS = 100
-# Largest weight, in size, of a pair of labels; 0 leaves independent tokens.
+# Bounds on the absolute weights of pairs of labels; with 0 the tokens are independent.
 BOXES = (0.0, 0.5, 0.75, 1.0, 1.5, 2.0)
 # Words of the longest text that the figure shows.
 _EXAMPLE_WORDS = 24
@@ -49,7 +49,7 @@ SWEEPS = 100
 
 
 def features_of(text: Text, linked: bool, alike: Any) -> list[tuple[Any, Any]]:
-    """Return the features of a text: of a linear chain, or with its links, of a skip chain."""
+    """Return the features of a text for a linear chain or, with links, for a skip chain."""
     return list(crf_features(text.words, links=find_links(text.words) if linked else (), alike=alike))
 
 
@@ -73,9 +73,11 @@ def _models(corpus: Corpus, linked: bool, fit: db.Fit) -> list[db.Model]:
 def learn_chain(corpus: Corpus, linked: bool, iterations: int, seed: np.random.SeedSequence) -> dict[str, Any]:
     """Learn a chain, label the test set, and certify the posterior of each of its tokens, by `estimate` and by sweeps.
 
-    Learning is timed in seconds of the processor, and the posteriors in seconds of the clock.
+    Learning is timed in CPU seconds, and the posteriors in wall-clock seconds.
     """
-    fit_chain(replace(corpus, train=corpus.train[:5]), linked, 1)  # compiles what the clock is not to count
+    fit_chain(
+        replace(corpus, train=corpus.train[:5]), linked, 1
+    )  # compile first, so that the clock does not include it
     begin = time.process_time()
     fit = fit_chain(corpus, linked, iterations)
     learnt = time.process_time() - begin
@@ -96,7 +98,7 @@ def learn_chain(corpus: Corpus, linked: bool, iterations: int, seed: np.random.S
 
 
 def _loss(corpus: Corpus, fit: db.Fit) -> float:
-    """Return the penalised negative log-likelihood of all texts, before the last step."""
+    """Return the penalised negative log-likelihood of all texts before the last step of the fit."""
     penalty = PENALTY * float(fit.parameters @ fit.parameters)
     return penalty - len(corpus.train) * float(fit.history.log_likelihood[-1])
 
@@ -128,7 +130,7 @@ def run_crfsuite(corpus: Corpus, iterations: int) -> dict[str, Any]:
 
 
 def measure_box(corpus: Corpus, box: float, iterations: int, linear: Arrays) -> dict[str, Any]:
-    """Learn a linear chain whose weights of pairs of labels are in a box, beginning at the weights without one."""
+    """Learn a linear chain with box constraints on the weights of label pairs, from the unconstrained solution."""
     bounds = np.where(linear["is pair"], box, np.inf)
     fit = fit_chain(corpus, False, iterations, box=bounds, initial=np.clip(linear["weights"], -bounds, bounds))
     models = _models(corpus, False, fit)
@@ -136,15 +138,15 @@ def measure_box(corpus: Corpus, box: float, iterations: int, linear: Arrays) -> 
 
 
 def _label(corpus: Corpus, models: Sequence[db.Model]) -> dict[str, Any]:
-    """Return the numbers of the labels of the likeliest joint states."""
+    """Label the test set by the most likely states of each text, as label numbers."""
     return {"tags": corpus.codes(tag for model in models for tag in db.exact.most_likely(model).states.values())}
 
 
 def _certify(corpus: Corpus, models: Sequence[db.Model]) -> dict[str, Any]:
     """Bound the bias of each token after sweeps, and choose scans for each entity of the test set.
 
-    "steps" has a row for each entity that sweeps have a bound for: steps of the shortest scan that is found, or of the
-    sweeps if these are fewer, and of the sweeps, for the same bound on the joint law of the tokens.
+    "steps" has a row for each entity for which sweeps reach the tolerance. It compares two numbers of steps with the
+    same bound on the joint law of the tokens: the shortest scan found (or the sweeps if shorter), and the sweeps.
     """
     bounds, rows, steps, mentions = [], [], [], 0
     for text, model in zip(corpus.test, models, strict=True):
@@ -161,7 +163,7 @@ def _certify(corpus: Corpus, models: Sequence[db.Model]) -> dict[str, Any]:
 
 
 def _chosen_steps(influence: db.Influence, targets: list[int]) -> float:
-    """Return the steps of the shortest scan that is found; inf where the search gives up, as it may past radius 1."""
+    """Return the length of the shortest scan found; inf if the search gives up (possible above spectral radius 1)."""
     try:
         found = db.shortest_scan(influence, targets, tolerance=TOLERANCE)
     except db.ToleranceError as error:
@@ -170,7 +172,7 @@ def _chosen_steps(influence: db.Influence, targets: list[int]) -> float:
 
 
 def _systematic_steps(influence: db.Influence, targets: list[int]) -> int | None:
-    """Return the steps of the systematic scan after which the bound meets the tolerance; None for too many sweeps."""
+    """Return the steps of the systematic scan after which the bound meets the tolerance; None after `SWEEPS` sweeps."""
     n = influence.n_variables
     at, values = certify(influence, db.Scan.systematic(n, SWEEPS * n), targets).curve(every=n)
     if values[-1] > TOLERANCE:
@@ -216,7 +218,7 @@ def certified_share(part: Arrays) -> float:
 
 
 def findings(data: dict[str, Any]) -> list[Finding]:
-    """Compare what was asked for with what was reached."""
+    """Return the expected and the measured results of the experiment."""
     linear, skip = (f1(data["corpus"], data[name]) for name in ("linear", "skip"))
     few = "Too few texts to compare: a quick run." if len(data["corpus"].train) <= QUICK_TEXTS else ""
     return [
@@ -313,7 +315,7 @@ def _count_links(texts: Iterable[Text]) -> int:
 
 
 def _choose_example(data: dict[str, Any]) -> tuple[int, int]:
-    """Return the first token, and the one after the last, of the short linked text in which the chains differ most."""
+    """Return the range of tokens of the short linked text on which the two chains differ most."""
     texts = data["corpus"].test
     ends = np.cumsum([0, *(len(text.words) for text in texts)])
     change = np.abs(data["linear"]["posterior"] - data["skip"]["posterior"]).max(axis=1)

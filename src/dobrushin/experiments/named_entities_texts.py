@@ -35,7 +35,7 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True)
 class Corpus:
-    """Texts to learn from, texts to test on, and the labels that occur in the first ones."""
+    """Training texts, test texts, and the labels that occur in the training texts."""
 
     train: list[Text]
     test: list[Text]
@@ -48,14 +48,14 @@ class Corpus:
 
     @cached_property
     def alike(self) -> dict[str, NDArray[np.float64]]:
-        """The attributes of a link: both tokens are in entities of one kind, or both are outside."""
+        """Return the attributes of a link: both tokens are in entities of one kind, or both are outside of entities."""
         kinds = np.array([label.partition("-")[2] for label in self.labels])
         same = kinds[:, None] == kinds
         outside = kinds == ""
         return {"one kind": (same & ~outside) * 1.0, "both outside": (same & outside) * 1.0}
 
     def split(self, codes: Any) -> list[list[str]]:
-        """Return the labels of each text of the test set, given the numbers of all."""
+        """Split the label numbers of the whole test set into the labels of each text."""
         ends = np.cumsum([len(text.words) for text in self.test])[:-1]
         return [[self.labels[k] for k in own] for own in np.split(np.asarray(codes), ends)]
 
@@ -89,7 +89,7 @@ def read_conll(path: Path) -> list[Text]:
 
 
 def read_corpus(store: Store) -> tuple[Corpus, int]:
-    """Read the texts, and return a number that changes with the files; raise `MissingData` where there are none."""
+    """Read the texts, and return a checksum of the files; raise `MissingData` if they are missing."""
     folder = store.find_data("ner", *FILES)
     if folder is None:
         raise MissingData(_MISSING)

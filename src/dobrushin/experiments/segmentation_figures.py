@@ -139,7 +139,7 @@ def _draw_labels(data: dict[str, Any]) -> Any:
 
 
 def _draw_photograph(data: dict[str, Any]) -> Any:
-    """Draw the photograph for those who have the images: their licence does not let the documentation show them."""
+    """Draw the photograph beside its segmentations (not in the documentation: the licence of the images forbids it)."""
     figure, axes = panels(1, 3, width=3.2, height=2.5)
     pictures = (data["photograph"], _color(data["DoGS"]), _color(data["certified scan"]))
     titles = (str(data["name"]), TITLES["DoGS"], TITLES["certified scan"])

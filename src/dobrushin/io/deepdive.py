@@ -41,7 +41,7 @@ _VARIABLE = np.dtype(
 # Bytes of a factor before its variables, of one of its variables, and after its variables.
 _BEFORE, _EACH, _AFTER = 10, 16, 16
 _ARITY = struct.Struct(">q")
-# Most entries of one table, and bytes for each entry while tables are made.
+# Largest number of entries of one table, and bytes needed per entry while tables are built.
 _MAX_ENTRIES, _ENTRY_BYTES = 2**20, 16.0
 _MAX_ARITY = 20  # two states each make _MAX_ENTRIES
 # Bytes of memory for each byte of a file while it is read.
@@ -52,7 +52,7 @@ Function = Callable[[Truth, NDArray[np.int64]], NDArray[Any]]
 
 
 def _rule(body_fails: int, fails: int) -> Function:
-    """Return h for a rule: 1 where body and head hold; these values where the body, or only the head, does not hold."""
+    """Return h for a rule: 1 if body and head hold, and the given values if the body, or only the head, fails."""
     return lambda truth, _: np.where(truth[:-1].all(axis=0), np.where(truth[-1], 1, fails), body_fails)
 
 
@@ -92,7 +92,7 @@ _FUNCTIONS: dict[int, Function] = {
     16: _rule(0, -1),
     17: _rule(1, 0),
 }
-_COMPARED = frozenset({12, 14, 15, 16, 17})  # whose variables are compared with the values of the factor
+_COMPARED = frozenset({12, 14, 15, 16, 17})  # functions that compare their variables with the values in the factor
 
 
 class _Graph(NamedTuple):
@@ -106,7 +106,7 @@ class _Graph(NamedTuple):
 
 
 def read(source: Source) -> Model:
-    """Read the model of a graph; what is observed is `read_evidence`'s."""
+    """Read the model of a graph; `read_evidence` reads the observed states."""
     counts, graph = _read_graph(source)
     form = _read_factors(_beside(source, ".factors"), counts, graph)
     names = None
@@ -117,7 +117,7 @@ def read(source: Source) -> Model:
 
 
 def read_evidence(source: Source) -> dict[int, int]:
-    """Read the observed states of a graph, by the names that the states have."""
+    """Read the observed states of a graph, as a dict from variable numbers to the values in the graph's domains."""
     _, graph = _read_graph(source)
     observed = np.flatnonzero(graph.observed).tolist()
     return {i: int(graph.domains[i][graph.values[i]] if i in graph.domains else graph.values[i]) for i in observed}
@@ -203,7 +203,7 @@ def _read_domains(file: Source, sizes: NDArray[np.int64]) -> dict[int, NDArray[n
 def _positions(
     domains: dict[int, NDArray[np.int64]], variables: NDArray[np.int64], values: NDArray[np.int64], n: int
 ) -> NDArray[np.int64]:
-    """Return the place of each value in the domain of its variable, -1 if it is not there; others stay."""
+    """Return the index of each value in the domain of its variable (-1: absent); without a domain, the value itself."""
     places = values.copy()
     order, first = np.argsort(variables, kind="stable"), prefix_sums(np.bincount(variables, minlength=n))
     for i, domain in domains.items():
@@ -214,7 +214,7 @@ def _positions(
 
 
 def _read_factors(file: Source, counts: list[int], graph: _Graph) -> FactorTables:
-    """Read all factors; those of one function, one shape and the same compared values share one table of h."""
+    """Read all factors; factors with the same function, shape and compared values share one table of h."""
     data, n = np.frombuffer(file.data, dtype=np.uint8), len(graph.sizes)
     file.require_memory(_FACTOR_BYTES * len(data), "factors")
     start = _starts(file, counts[2])
@@ -288,7 +288,7 @@ def _starts(file: Source, count: int) -> NDArray[np.int64]:
 def _alike(
     function: NDArray[Any], arity: NDArray[Any], first: NDArray[np.int64], pairs: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
-    """Return groups of factors of the same function and arity, with the same pairs for their variables."""
+    """Return groups of factors with the same function, arity, and (size, compared value) of each variable."""
     groups = []
     for a in np.unique(arity).tolist():
         chosen = np.flatnonzero(arity == a)

@@ -63,7 +63,7 @@ def read(source: Source) -> Model:
     try:
         read_form = form.from_arrays(CheckedArrays(arrays, source.error, source.require_memory))
     except ArgumentError as error:
-        raise source.error("a model", f"numbers of no model ({str(error).rstrip('.')})") from None
+        raise source.error("a model", f"arrays that describe no valid model ({str(error).rstrip('.')})") from None
     for array in (labels, state_names):
         if array is not None and array.dtype != np.uint8:
             raise source.error("labels as text", "numbers")

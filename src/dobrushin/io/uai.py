@@ -253,12 +253,14 @@ def read_evidence(path: Path, *, memory_limit: float | str = LIMIT) -> dict[int,
         raise numbers.error("one sample of evidence, rather than a first line that says how many there are", 0)
     older = 1 - len(values) % 2
     if older and values[0] != 1:
-        raise numbers.error("k and then k variables with their states, or 1 before that", 0)
+        raise numbers.error("k, then k pairs of a variable and its state (older files have a 1 before k)", 0)
     pairs = values[1 + older :]
     count = int(values[older])
     if len(pairs) != 2 * count:
         got = f"{len(pairs)} numbers after it"
-        raise source.error(f"{count} variables with their states after their number", got, numbers.offset(older))
+        raise source.error(
+            f"{count} pairs of a variable and its state after the number of pairs", got, numbers.offset(older)
+        )
     evidence: dict[int, int] = {}
     for k, (variable, state) in enumerate(pairs.reshape(-1, 2).tolist()):
         if variable in evidence:

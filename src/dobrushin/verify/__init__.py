@@ -70,12 +70,12 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0: checked, and holds; 1: does not hold; 3: something is believed; 4: undecided."""
+        """0: checked and holds; 1: does not hold; 3: rests on unchecked numbers; 4: undecided."""
         return EXIT_CODES[self.verdict]
 
     @property
     def holds(self) -> bool:
-        """Whether everything was checked, and holds."""
+        """Whether the claim was fully checked and holds."""
         return self.verdict == HOLDS
 
     def __str__(self) -> str:
@@ -116,9 +116,9 @@ def verify_proof(
     model : str or path, optional
         A model file to compare the factors with, of any format that `read` reads, or a folder.
     replay : "all" or int, optional
-        How many blocks of chains to draw again. By default all where the time limit allows it, and
-        else as many as it takes to find counts that are wrong by a quarter of an interval's width,
-        but for a chance of 1e-6.
+        How many blocks of chains to draw again. By default all if the time limit allows it; else
+        enough to detect counts that are wrong by a quarter of an interval's width with
+        probability 1 - 1e-6.
     time_limit : float
         Seconds that the check may take, by its own estimate; larger files are not checked. None of
         it is for the blocks that `replay` asks for.
@@ -140,7 +140,7 @@ def verify_proof(
         raise ValueError(f"replay must be 'all', a positive whole number or None, not {replay!r}")
     if not 0.0 < beta < float("inf"):
         raise ValueError(f"beta must be positive and finite, not {beta!r}")
-    Path(path if model is None else model).stat()  # both have to be there
+    Path(path if model is None else model).stat()  # both entries must be in the file
     try:
         most = 2**62 if isinstance(replay, str) else replay
         return _check(os.fspath(path), model, beta, most, Budget(time_limit, memory_limit))

@@ -1,4 +1,4 @@
-"""Certificates of scans: how far the law after a scan can be from the model's.
+"""Certificates of scans: bounds on the distance of the law after a scan from the model's.
 
 C_ij bounds the total variation by which the law of variable i, given all others, moves when only
 neighbour j changes; the cap of i bounds it when all neighbours change (theory.md, Influence). Along
@@ -20,7 +20,7 @@ FLOOR = 2.0**-1000  # bounds of less are raised to it, so that none underflows t
 # Enumerate the neighbours while own states x joint states x their numbers of states, or binary
 # neighbours, are not more.
 MAX_WORK, MAX_BINARY = 1.2e5, 13
-MAX_LEADS = 2**24  # numbers in tables of leads, which need the square of the own states
+MAX_LEADS = 2**24  # entries of a table of leads; quadratic in the number of own states
 PER_ROW, PER_PAIR, PER_ENTRY = 1e-3, 4e-5, 2e-8  # seconds
 GIVEN = (
     "entry (i, j) of the matrix in the file bounds the influence of j on i, and entry (i, i) that"
@@ -43,7 +43,7 @@ def forward(
         pairs, cap = rows[variable]
         total = sum([value * b.get(other, 1.0) for other, value in pairs], 0.0)
         b[variable] = min(most, max(FLOOR, min(cap, total) + error.get(variable, 0.0)))
-    # A sum of non-negative doubles is low by less than that (theory.md, Certificates: Rounding).
+    # A sum of non-negative doubles is low by less than this (theory.md, Certificates: Rounding).
     return {variable: min(most, value * (1.0 + 2.0 * roundings)) for variable, value in b.items()}
 
 
@@ -83,7 +83,7 @@ def _charge_pairs(hood: Neighbourhood, per_pair: float, size: float = 0.0) -> No
 
 
 def _moves(tables: list[Array], size: int) -> Iterator[tuple[int, int]]:
-    """Pairs of states of a neighbour that its tables tell apart."""
+    """Return the pairs of states of a neighbour that differ in its tables."""
     for x, y in combinations(range(size), 2):
         if not all(np.array_equal(table[x], table[y]) for table in tables):
             yield x, y
@@ -92,7 +92,7 @@ def _moves(tables: list[Array], size: int) -> Iterator[tuple[int, int]]:
 def _tables_of(
     parts: list[tuple[list[int], Array]], holding: list[int], neighbour: int
 ) -> list[Array]:
-    """The tables that hold a neighbour, with its states first."""
+    """Return the tables that contain a neighbour, with its states on the first axis."""
     found = [parts[number] for number in holding]
     return [np.moveaxis(table, places.index(neighbour), 0) for places, table in found]
 
@@ -165,13 +165,13 @@ def _lead(tables: list[Array], x: int, y: int, elsewhere: Array) -> float:
 
 
 def _leads(table: Array) -> Array:
-    """[a, c]: the least by which a table favours own state c over a."""
+    """Return [a, c]: the least amount by which a table favours own state c over a."""
     lines = table.reshape(-1, table.shape[-1])
     return np.array([(lines - lines[:, [a]]).min(axis=0) for a in range(lines.shape[1])])
 
 
 def _range(x: Array, y: Array) -> float:
-    """The largest range, over own states, of a change of log-weights from x to y.
+    """Return the largest range, over own states, of the change of log-weights from x to y.
 
     A state that is forbidden before and after the change (NaN) has no part in it.
     """
@@ -201,7 +201,7 @@ def check_variation(part: ProofPart) -> float:
     believed = {GIVEN: plan["matrix"], STARTED: (initial < 1.0).any(), ERRS: error.any()}
     proof.assumptions += [words for words, is_used in believed.items() if is_used]
     proof.believes |= any(believed.values())
-    # Beside a model file its own laws of updates may differ from those that were used.
+    # If a model file is given, its update laws may differ slightly from those of the proof.
     errors = {v: error[v] + proof.close([v]) for v in set(order.cycle)}
     bounds = forward(rows, order, errors, dict(enumerate(initial.tolist())))
     proof.within(k, 0, False, proof.upper[k][0] >= question.bias(bounds))

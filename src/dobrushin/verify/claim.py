@@ -1,4 +1,4 @@
-"""Say what is claimed: names made printable, questions, and intervals in sentences.
+"""Put the claim into sentences: printable names, questions, and intervals.
 
 Names of variables and states are text that somebody else chose, and a model file may have none. So
 each is shown in quotes, beside the number that the claim is about, and cannot leave its place.
@@ -67,12 +67,12 @@ def printable(text: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name in quotes that nothing inside can end."""
+    """Return a name in quotes, with quotes inside escaped."""
     return "'" + printable(name).replace("'", "\\'") + "'"
 
 
 def rounded(value: float, is_low: bool) -> str:
-    """Return an end of an interval in a few digits, rounded outwards: it is a statement too."""
+    """Return an end of an interval in a few digits, rounded outwards to stay valid."""
     context = Context(DIGITS, ROUND_FLOOR if is_low else ROUND_CEILING)
     return repr(float(context.create_decimal(Decimal(repr(value)))))
 
@@ -122,14 +122,14 @@ class ProofQuestion:
         self.sizes = [states[v] for v in self.variables]
         self.weights = items(about.get("weights", [1.0] * len(self.sizes)), float, len(self.sizes))
         require(min(self.weights) > 0.0, "A weight is not positive.")
-        # The least and the greatest answer that is possible at all.
+        # The range of possible answers.
         self.least = -math.inf if self.kind in ("mean", "statistic", "quantile") else 0.0
         most = {"distance": math.fsum(self.weights), "bias": math.inf}
         self.most = most.get(self.kind, 1.0 - self.least)
         if self.kind == "linear":
             self._read_linear(about)
         self.is_law = self.kind == "law"
-        # Rows are claimed. Of two states one interval is enough: the other one mirrors it.
+        # Number of claimed intervals. With two states one is enough: the other mirrors it.
         self.cells = math.prod(self.sizes) if self.is_law else 0
         self.rows = max(1, self.cells)
         self.intervals = self.cells if self.cells > 2 else 1
@@ -162,7 +162,7 @@ class ProofQuestion:
         return (self.offset + self.slope * digits.sum(axis=0, dtype=np.int64)) / self.divisor
 
     def sentences(self, lower: list[float], upper: list[float], budget: Budget) -> list[str]:
-        """Say what is claimed of each row."""
+        """Return a sentence for the interval of each row."""
         names = [self.names.variables[v] for v in self.variables]
         longest = sum(len(name) + LONGEST_NAME + 20 for name in names)
         size, seconds = 2.0 * self.rows * (longest + 200), 1e-5 * self.rows * len(names)

@@ -26,7 +26,7 @@ from dobrushin.verify.symmetry import connected
 UPPER, LOWER, BOTH, ASK = 1, 2, 3, 4  # states of an edge: open in one chain, in both; not decided
 THRESHOLD_ERROR = 2.0**-49  # of both thresholds of an edge
 PER_FACTOR, PER_EDGE, PER_VISIT, PER_SWEEP = 5e-5, 2e-7, 1.5e-7, 4e-5  # seconds
-PILOT = 8  # draws that tell how long others take
+PILOT = 8  # draws to predict the time of further draws
 LUMP = 0.1  # seconds of work that are charged together
 
 
@@ -106,7 +106,7 @@ def _strengths(table: Array) -> tuple[float, list[float]]:
 
 
 class ClusterReplay:
-    """Draws of the clusters of the targets: rounds begin further and further in the past."""
+    """Exact draws of the targets' clusters; each round starts earlier in the past."""
 
     lanes, is_sets = 1, True
 
@@ -147,7 +147,7 @@ class ClusterReplay:
         return [-1] * len(self.looked_at)
 
     def _pay(self, seconds: float) -> None:
-        """Count work as it is done, and charge what is more than was charged beforehand."""
+        """Count work as it is done, and charge the excess over the estimate to the budget."""
         self.work += seconds
         if self.work > self.paid:
             self.budget.charge("draws of random clusters", self.work + LUMP - self.paid)
@@ -160,7 +160,7 @@ class ClusterReplay:
         return sum(chains)
 
     def _is_joined(self, state: list[int], edge: int, chain: int) -> bool:
-        """Search from both ends of an edge in turns, until they meet or one has nowhere to go."""
+        """Search from both ends of an edge in turns, until they meet or one search is exhausted."""
         sides = [({v}, deque([v])) for v in self.magnet.ends[edge]]
         while sides[0][1]:
             (own, waiting), (others, _) = sides
@@ -207,7 +207,7 @@ class LinkCounts(Counts):
 
 
 def check_clusters(part: ProofPart) -> float:
-    """Check chances that follow from those of connections."""
+    """Check probabilities that follow from those of connections."""
     proof, plan = part.proof, part.plan
     numbers = proof.array(plan["edges"], "i", -1)
     colours = proof.array(plan["colours"], "i", len(proof.states), -1)
@@ -229,7 +229,7 @@ def check_clusters(part: ProofPart) -> float:
 
 
 def _check_links(counts: LinkCounts, magnet: Magnet, k: int, wrong: float) -> None:
-    """Check the rows of a question: each chance is a base, plus a slope times a connection's."""
+    """Check the rows of a question: each probability is a base plus a slope times P(connected)."""
     part, question, q = counts.part, counts.part.questions[k], magnet.q
     hits, unknown = counts.totals[k]
     level = 0.5 * part.level * question.intervals

@@ -1,7 +1,7 @@
 """Compare the tables of a model file with those of a proof.
 
-Logarithms are rounded, and differently by different programs. So tables need not be equal: their
-difference, up to a constant, is bounded, and the bounds are added up and charged to the claim.
+Different programs round logarithms differently. So tables need not be equal: the checker bounds
+their differences, up to a constant, and widens the claim's allowed error by the sum of the bounds.
 """
 
 import math
@@ -75,7 +75,8 @@ class Reference:
     def compare_field(self, singles: dict[int, Array], low: Array, high: Array) -> None:
         """Compare the factors of some variables of a field, which must be equal, and all boxes.
 
-        Boxes that nothing else is known of count as well; or a value in them is given.
+        All boxes must be equal too, except those of observed variables: a fixed value must lie in
+        the box of the file.
         """
         require(self.file.field, f"{self.path} holds no field.")
         there, least, most = self.file.field or ({}, low, high)
@@ -102,7 +103,7 @@ class Reference:
     def _drift_of(self, scope: Scope) -> float:
         """Bound the range of the difference of two sums of tables, where nothing is forbidden.
 
-        A constant changes no law. So each table is taken relative to its first entry.
+        An additive constant does not change the distribution, so first entries are subtracted.
         """
         here, there = self.here.get(scope, []), self.there.get(scope, [])
         error = 2.0 * math.fsum(error for _, error in there)

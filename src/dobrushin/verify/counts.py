@@ -1,6 +1,6 @@
-"""Answers from chains and from runs on sets: what they gave is drawn again and counted.
+"""Check answers from chains and from bounding sets: draw the outcomes again, and count them.
 
-First which ends of intervals follow from counts of independent outcomes, and limits for means.
+The first functions check confidence limits for probabilities, and compute those for means.
 """
 
 import math
@@ -16,14 +16,14 @@ from dobrushin.verify.document import Array, Budget, items, require, require_all
 from dobrushin.verify.draws import KERNELS, SETS, Walk
 from dobrushin.verify.proof import SOME_STATE, ProofPart
 
-# Blocks are picked by chance where drawing all of them takes a larger share of the time limit.
+# Check random blocks only, if drawing all of them takes a larger share of the time limit.
 REPLAYED_SHARE = 0.75
 COUNTED_AT_ONCE = 2**23  # states of variables that are counted together
 MISSED = 1e-6  # chance to miss counts that are wrong by a quarter of an interval's width
 # Runs on sets: shares of the error probability of the first and the second try, and how many times
 # the planned runs each has.
 TRIES, MORE = (0.75, 0.25), (1, 4)
-# More than all roundings in a tail; and than its terms beyond 40 deviations and 100.
+# Bounds the rounding of a tail, and its terms beyond 40 standard deviations and 100.
 MARGIN, FAR = 1e-9, 1e-60
 # Shares of the error probability: for the number that was planned, and for ending before.
 PLANNED, ANYTIME = 0.99, 0.01
@@ -54,8 +54,8 @@ def upper_tail(k: int, n: int, p: float, budget: Budget) -> float:
 def is_below(p: float, k: int, n: int, error: float, early: bool, budget: Budget) -> bool:
     """Return whether p is a lower limit for the chance of an event that was seen k times in n.
 
-    The limit is wrong with probability `error` at most: Clopper and Pearson's where as many were
-    drawn as was planned, and Robbins' mixture for ending early (theory.md, Estimates).
+    The limit is wrong with probability `error` at most. It is Clopper and Pearson's if all planned
+    chains were drawn, and Robbins' mixture if the run ended early (theory.md, Estimates).
     """
     if p <= 0.0:
         return True
@@ -75,7 +75,8 @@ def mean_limits(
 ) -> tuple[float, float]:
     """Bound the mean of independent values in [0, 1] (theory.md, The empirical Bernstein sequence).
 
-    A proxy is given where as many were drawn as was planned: Hoeffding's interval then holds too.
+    `proxy` is the variance proxy if the number of values is the planned one; Hoeffding's interval
+    is then valid too.
     """
     n = len(values)
     if not n:
@@ -98,7 +99,7 @@ def mean_limits(
 
 
 class Counts:
-    """The outcomes of a part, drawn again: all of them, or blocks that the checker picks."""
+    """Outcomes of one part of the proof, drawn again: all of them, or blocks the checker picks."""
 
     def __init__(self, part: ProofPart, walk: Any, more: int = 1) -> None:
         """A second try has `more` times as many runs."""
@@ -185,7 +186,7 @@ class Counts:
         return question.cells + self.walk.is_sets
 
     def cells(self, question: ProofQuestion, own: Array) -> Array:
-        """Return the cell of each outcome; closed runs of a bound on a joint law are in none."""
+        """Return each outcome's cell; for a bound on a joint law, coalesced runs have no cell."""
         cell = np.full(own.shape[1], self.width(question))
         if question.is_law:
             cell = np.ravel_multi_index(tuple(np.maximum(own, 0)), question.sizes)
@@ -209,11 +210,11 @@ class Counts:
         return np.sort(secrets.SystemRandom().sample(range(number), min(number, needed)))
 
     def is_above(self, end: float, count: int, level: float) -> bool:
-        """Return whether the chance of what was counted is above a number, at some level."""
+        """Return whether the counted event has probability above `end`, at error level `level`."""
         return is_below(end, count, self.trials, level, self.early, self.proof.budget)
 
     def check(self, k: int, bias: float, level: float) -> None:
-        """Check the rows of a question: each end errs with half of the level, beside the bias."""
+        """Check the rows of a question: each end may err with probability level / 2."""
         proof, question = self.proof, self.part.questions[k]
         if question.kind == "linear":
             self._check_mean(k, bias, level)
@@ -226,7 +227,7 @@ class Counts:
             proof.within(k, row, is_low, self.is_above(1.0 - high + wider, outside, level / 2.0))
 
     def _check_mean(self, k: int, bias: float, level: float) -> None:
-        """Check a mean: runs that are open count with the least, and with the largest value."""
+        """Check a mean; a run that did not coalesce may have the least or the largest value."""
         proof, question, count = self.proof, self.part.questions[k], self.means[k]
         digits = self.final[[self.row[v] for v in question.variables], :count]
         unit = (question.value(np.maximum(digits, 0)) - question.least) / question.span
@@ -260,7 +261,7 @@ def check_chains(part: ProofPart) -> float:
 
 
 def check_sets(part: ProofPart) -> float:
-    """Check runs on sets that hold every trajectory (theory.md, Coalescence).
+    """Check runs of bounding sets, which hold every trajectory (theory.md, Coalescence).
 
     Where all trajectories have met, the state is one of a chain from the model itself.
     """

@@ -40,13 +40,13 @@ def require(is_so: Any, why: str) -> None:
 
 
 def require_reach(is_so: Any, why: str) -> None:
-    """Leave the proof undecided unless the checker's arithmetic is good enough for it."""
+    """Leave the proof undecided unless the checker's arithmetic is precise enough."""
     if not is_so:
         raise TooLarge(why)
 
 
 def require_all(conditions: dict[str, Any]) -> None:
-    """Reject the proof unless all conditions are met; each stands behind what is wrong if not."""
+    """Reject the proof unless all (message, condition) pairs hold; report the first that fails."""
     for why, is_so in conditions.items():
         require(is_so, why)
 
@@ -74,7 +74,7 @@ class Budget:
 
 
 def is_a(value: Any, kind: Any) -> bool:
-    """Return whether a JSON value has a type, and is finite; True is no whole number."""
+    """Return whether a JSON value has a type and is finite; True is not a whole number."""
     return type(value) is kind and (kind is not float or math.isfinite(value))
 
 
@@ -141,7 +141,7 @@ class Document:
         require(found == FORMAT, f"The format is {found!r}, and this checker reads {FORMAT!r}.")
 
     def array(self, name: str, kind: str, *shape: int, drawn: bool = False) -> Array:
-        """Return an array of a kind and shape (-1: any length) of the plan, or of the outcomes.
+        """Return an array of this kind and shape (-1: any length) from the plan or the outcomes.
 
         Only arrays of the outcomes have names that begin with "counts": no seed follows from them.
         """
@@ -167,7 +167,7 @@ class Document:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a dict of a JSON object; a name that stands twice would mean different things."""
+    """Make a dict of a JSON object; reject duplicate names, which readers treat differently."""
     made = dict(pairs)
     require(len(made) == len(pairs), "A name stands twice in an object of proof.json.")
     return made

@@ -1,4 +1,4 @@
-"""Draw chains and runs on sets again, from the seed, the step and the number of the chain alone.
+"""Redraw chains and bounding sets, from only the seed, the step and the chain's number.
 
 A draw compares a uniform number u with chances that follow from the factors, in floating point; a u
 that is too near to one of them is decided with 60 digits. So nothing depends on the last digits of
@@ -49,7 +49,7 @@ class Streams:
         steps = np.uint64(0x9E3779B97F4A7C15) * numbers.astype(np.uint64)
         self.key = _mix(master[:1] + steps)
         gamma = _mix(master[1:] + steps) | np.uint64(1)
-        # Increments whose bits change too rarely are turned into others.
+        # As in SplitMix64, replace increments whose neighbouring bits differ too rarely.
         changes = np.unpackbits((gamma ^ (gamma >> np.uint64(1))).view(np.uint8))
         is_rare = changes.reshape(-1, 64).sum(axis=1) < 24
         self.gamma: Words = np.where(is_rare, gamma ^ np.uint64(0xAAAAAAAAAAAAAAAA), gamma)
@@ -70,7 +70,7 @@ class Streams:
 
 
 class Walk:
-    """All that a chain, or a run on sets, depends on but its number."""
+    """The random words, scan and start that all chains (or bounding sets) of a part share."""
 
     def __init__(self, part: ProofPart, order: Steps, mark: tuple[int, ...] = ()) -> None:
         """A mark in the seed keeps the words of runs on sets apart from others."""
@@ -149,7 +149,7 @@ class Walk:
         return size
 
     def outcomes(self, chains: NDArray[np.int64]) -> Digits:
-        """Draw chains of whole streams: final digits by variable looked at; -1 for an open set."""
+        """Draw chains of whole streams; return final states by variable (-1: set not coalesced)."""
         walk = self._run_race if self.is_race else self._run
         streams = chains[:: self.lanes] // self.lanes
         size = self.at_once // self.lanes

@@ -23,13 +23,13 @@ DRIFT = (
     " chance of {!r}"
 )
 SLOPES = "functions have slopes as the file says"
-# How many numbers chains give for a question.
+# Numbers that the file stores for each kind of question.
 NUMBERS = {"mean": 1, "statistic": 1, "above": 2, "between": 2, "quantile": 4}
 DENSITY = 0.39894229  # of the standard normal law at 0, from above
 
 
 class Field:
-    """How variables of a field move each other, and how far it is from the start of its chains.
+    """Influences of a field's variables, and bounds on their distance from the chains' start.
 
     Given the others the variance of x_i is at most s_i: 1 / diagonal, and less in a narrow box. So
     if x_j moves by 1, the mean of x_i moves by s_i |Q_ij| at most, and its law by kappa_i |Q_ij| in
@@ -49,7 +49,7 @@ class Field:
         require(is_inside, why)
         self._read_levels()
         self._read_pulls()
-        # More than the rounding of what follows.
+        # A factor larger than all rounding errors below.
         self.up = 1.0 + UNIT * (64.0 + 8.0 * max(map(len, self.pulls)))
         s = self._bound_variances()
         self.rows: dict[int, Row] = {}
@@ -152,7 +152,7 @@ class Field:
 
 
 class _Answers:
-    """Intervals that follow from what chains of a field gave."""
+    """Intervals that follow from the stored outcomes of chains of a field."""
 
     def __init__(self, field: Field, far: Bounds, level: float) -> None:
         self.field, self.far, self.level, plan = field, far, level, field.part.plan
@@ -185,7 +185,7 @@ class _Answers:
         proof.within(k, 0, is_low, is_high)
 
     def _mean(self, q: ProofQuestion, mean: float, low: float, high: float) -> tuple[bool, bool]:
-        """Widen the average of the chains by its random error, the bias and the drift."""
+        """Return the average of the chains, widened by its random error, the bias and the drift."""
         rest = self.level - self.n * self.slip
         require(rest > 0.0, "The stated chance of drift is too large for the confidence.")
         reach = math.sqrt(
@@ -201,7 +201,7 @@ class _Answers:
     def _quantile(
         self, question: ProofQuestion, numbers: list[float], low: float, high: float
     ) -> tuple[bool, bool]:
-        """Two ranks between which the quantile is, and the values that have these ranks."""
+        """Check a quantile: two ranks around it, and the values that have these ranks."""
         first, last, least, most = numbers
         q, drift = question.about["level"], question.bias(self.field.drift)
         is_rank = 0.0 < q < 1.0 and first >= 1 and least <= most
@@ -214,14 +214,14 @@ class _Answers:
     def _event(
         self, question: ProofQuestion, numbers: list[float], low: float, high: float
     ) -> tuple[bool, bool]:
-        """How many chains are in the event by more than the drift, and how many may be in it."""
+        """Check an event: count chains surely in it, and those within the drift of it."""
         surely, perhaps = numbers
         off = self.law.get(question.variables[0], 1.0) + self.slip + 1e-15
         return self._tail(low + off, surely), self._tail(1.0 - high + off, self.n - perhaps)
 
 
 def check_field(part: ProofPart) -> float:
-    """Check bounds on a scan of a field, and intervals from what its chains gave."""
+    """Check bounds on a scan of a field, and the intervals from its chains."""
     proof, order = part.proof, part.scan()
     n, slip = part.plan["chains"], part.plan["slip"]
     more = (proof.plan["parts"][1:], proof.document.outcomes["seed"], proof.evidence, proof.dropped)

@@ -16,7 +16,7 @@ import numpy as np
 from dobrushin.verify.document import Array, Budget, Document, require, require_all
 
 UNIT = 2.0**-53  # the relative error of one operation on doubles
-LARGEST = 1e30  # log-potentials but -inf are at most this: their sums still have digits
+LARGEST = 1e30  # largest size of finite log-potentials, so that their sums keep enough digits
 MAX_CONFIGURATIONS = 2**14  # joint states of neighbours whose laws are kept
 MAX_LAWS = 2**20  # numbers in these laws
 PER_TABLE, PER_PASS = 1500.0, 1e-5  # bytes of a table as an object; seconds to look at one
@@ -41,7 +41,7 @@ class Factors:
         return Factors(self.states, (self.pairs[k] for k in numbers), self.budget)
 
     def fix(self, values: dict[int, int]) -> "Factors":
-        """Return the factors given the states of some variables."""
+        """Return the factors conditioned on the states of some variables."""
         parts = []
         for scope, table in self.pairs:
             part = np.ascontiguousarray(table[tuple(values.get(v, slice(None)) for v in scope)])
@@ -51,7 +51,7 @@ class Factors:
         return Factors(self.states, ((scope, part) for scope, part in parts if scope), self.budget)
 
     def drop(self, variables: list[int]) -> tuple["Factors", float]:
-        """Leave out variables, in this order, whose only factor sums to a constant over each.
+        """Leave out variables, in this order, whose only factor sums over them to a constant.
 
         Returns the other factors, and by how much the log-density may then be off: up to rounding
         the sums are equal (theory.md, What does not matter to the targets).
@@ -140,7 +140,7 @@ class Neighbourhood:
 
 
 def decimal_sums(lists: Sequence[Sequence[float]], count: int) -> list[Decimal]:
-    """Add up lists of that many numbers, in the digits of the present context."""
+    """Add up lists of this many numbers, with the precision of the current decimal context."""
     return [sum((Decimal(own[a]) for own in lists), Decimal(0)) for a in range(count)]
 
 

@@ -52,9 +52,9 @@ class Proof:
         self.lower, self.upper = self._ends("lower"), self._ends("upper")
         self._read_evidence_and_dropped()
         self.reference: Reference | None = None
-        self.closed = set[int]()  # variables all of whose factors must be in the file
+        self.closed = set[int]()  # variables of which the file must hold all factors
         self.blocks = self.replayed = 0  # of chains: all, and those that were drawn again
-        self.runs = set[int]()  # numbers of the parts that draw: each has its own random words
+        self.runs = set[int]()  # numbers of the parts with draws: each has its own random words
         self.believes = False  # whether the claim rests on numbers that the file supplies
 
     def _ends(self, side: str) -> list[list[float]]:
@@ -74,7 +74,7 @@ class Proof:
         is_free = asked.isdisjoint(self.evidence) and asked.isdisjoint(dropped)
         require(asked and is_free, "The target of a question is observed or left out.")
         self.factors, error = self.stated.fix(self.evidence).drop(dropped)
-        # Without what sums to a constant, probabilities may be off by this share.
+        # Relative error of probabilities after leaving out factors that sum to a constant.
         self.off = math.expm1(2.0 * error)
         what = f"{len(dropped)} variables sum to a constant and are left out"
         self.checked, self.assumptions = [what] if dropped else [], list[str]()
@@ -86,7 +86,7 @@ class Proof:
         return variables
 
     def close(self, variables: Iterable[int]) -> float:
-        """Rest the claim on all factors that touch some variables, and on those left out.
+        """Record that the claim rests on all factors of some variables, and on factors left out.
 
         Beside a model file, returns by which share probabilities may differ between proof and file.
         """
@@ -103,7 +103,8 @@ class Proof:
             part = ProofPart(self, plan, outcome, methods[plan["method"]])
             lost += methods[plan["method"]].check(part)
             asked += part.questions
-        for k in set(range(len(self.questions))) - set(asked):  # only vacuous ends are true
+        # A question that no part answers may only claim vacuous intervals.
+        for k in set(range(len(self.questions))) - set(asked):
             for row in range(self.questions[k].rows):
                 self.within(k, row, False, False)
         confidence = self.plan["confidence"]
@@ -124,14 +125,14 @@ class Proof:
             self.checked.append(f"{drawn_again}, from the seed")
 
     def sentences(self) -> list[str]:
-        """Say what is claimed, of what, and how surely."""
+        """Return the claim in sentences: the answers, the model and the confidence."""
         rows = zip(self.questions, self.lower, self.upper, strict=True)
         words = [line for q, low, high in rows for line in q.sentences(low, high, self.budget)]
         confidence = f"all at once with confidence {self.plan['confidence']!r}"
         return [*words, *self.given, confidence]
 
     def seed(self) -> tuple[int, list[int]]:
-        """Return entropy and key of the seed: those of the file, or what follows from the plan."""
+        """Return the seed's entropy and key: from the file, or computed from the plan."""
         seed = items(self.document.outcomes["seed"], int)
         fits = all(0 <= k < 2**32 for k in seed[1:]) and all(0 <= k < 2**9999 for k in seed[:1])
         require(fits, "The seed is negative or too large.")

@@ -1,4 +1,4 @@
-"""Answers that were summed: over everything, or over a region with a bound on the boundary effect.
+"""Check exact sums: over all variables, or over a region with a bound on the boundary effect.
 
 Variables are summed out in an order of elimination, and each product that is summed on the way is
 kept. What all other factors say about one table follows backwards: it is what they say about the
@@ -51,12 +51,14 @@ class Elimination:
         self.states, self.budget = factors.states, factors.budget
         self.tables = list[Table]()
         self.inputs = dict[int, list[int]]()  # the tables whose product was summed to a table
-        self.output = dict[int, int]()  # what a table went into
-        self.others = dict[int, list[Table]]()  # what all others say about a table
+        self.output = dict[int, int]()  # the product that a table was an operand of
+        self.others = dict[int, list[Table]]()  # the message of all other tables to a table
         self.place = {v: k for k, v in enumerate(order)}
         require(len(self.place) == len(order), "An order of elimination names a variable twice.")
         self.budget.charge("an order of elimination", 2e-5 * len(order), held=400.0 * len(order))
-        self.buckets = [list[int]() for _ in order]  # tables by the variable that is summed first
+        self.buckets = [
+            list[int]() for _ in order
+        ]  # tables by the first of their variables in the elimination order
         for scope, log in factors.pairs:
             self._put(self._weights(scope, log))
         self.leaves = {group: self._put(self._ones(group)) for group in groups}
@@ -105,7 +107,7 @@ class Elimination:
         size, at_once = (math.prod(states[v] for v in some) for some in (kept, summed))
         cells, later = size * at_once, list[int]()
         self._charge(cells, len(tables), size)
-        for v in summed:  # sums of many terms are made in parts: their rounding counts less
+        for v in summed:  # long sums are split into parts, which lowers the bound on their rounding
             if at_once > 64 and size * states[v] <= 2**22:
                 later.append(v)
                 at_once, size = at_once // states[v], size * states[v]
@@ -157,7 +159,7 @@ def _multiply(tables: list[Table], kept: tuple[int, ...]) -> Array:
 
 
 def check_sums(part: ProofPart) -> float:
-    """Check sums over everything, or over a region around a target.
+    """Check sums over all variables, or over a region around a target.
 
     The effect of the boundary is bounded by sweeps inside (theory.md, What is outside: Dobrushin's
     bound), or by its two extreme states: `border` then has the higher state of each variable.
@@ -220,7 +222,7 @@ def _check_law(part: ProofPart, k: int, law: Law, bias: float) -> None:
 def _half_gap(
     question: ProofQuestion, factors: Factors, upper: dict[int, int], laws: list[Law], share: float
 ) -> float:
-    """Bound how far the mean of the laws beside the two extreme borders is from the model's.
+    """Bound the distance of the mean of the laws at the two extreme boundaries from the model's.
 
     Where all pairs are attractive, chances of higher states lie between those beside the extremes
     (theory.md, What is outside: two extremes).

@@ -26,7 +26,7 @@ def read_npz(data: bytes, inside: Array, budget: Budget) -> ModelFile:
         raise ValueError("it holds a model of no known family")
     scopes: list[Scope]
     near = np.ones(len(arrays.get("i", ())), dtype=bool)
-    if family in ("Ising", "Potts", "GaussianField"):  # pairs that are far away are left out
+    if family in ("Ising", "Potts", "GaussianField"):  # leave out pairs without variables inside
         near = np.isin(arrays["i"], inside) | np.isin(arrays["j"], inside)
     if "i" in arrays:
         scopes = list(zip(arrays["i"][near].tolist(), arrays["j"][near].tolist(), strict=True))
@@ -64,7 +64,7 @@ def _field_of(
 
 
 def read_folder(path: Path, inside: Array, budget: Budget) -> ModelFile:
-    """Read what is near some variables of a model that lies in a folder of arrays."""
+    """Read the factors near some variables of a model stored in a folder of arrays."""
     about = json.loads((path / "manifest.json").read_text())
     arrays = {file.stem: np.load(file, mmap_mode="r") for file in path.glob("*.npy")}
 

@@ -54,7 +54,7 @@ def _of_energies(
 
 
 def _decimal(word: bytes) -> tuple[float, float]:
-    """Return a number of a text, and how far it is from the decimals."""
+    """Return the double nearest to a decimal number, and its rounding error."""
     value = float(word)
     return value, 0.0 if WHOLE.fullmatch(word) else UNIT * abs(value) + 2.0**-1074
 

@@ -15,7 +15,7 @@ from dobrushin.verify.readers.tables import PER_SCOPE, ModelFile, of_weights
 
 BIF_TOKEN = re.compile(r'\s+|//[^\n]*|/\*[\s\S]*?\*/|("[^"]*"|[{}()\[\];,|]|[^\s{}()\[\];,|"]+)')
 HUGIN_TOKEN = re.compile(r'\s+|%[^\n]*|("[^"]*"|[{}()=;|]|[^\s{}()=;|"%]+)')
-MAX_DEPTH, MAX_ATTRIBUTES = 100, 100  # of elements in each other; declared, of all elements
+MAX_DEPTH, MAX_ATTRIBUTES = 100, 100  # depth of nested elements; attributes declared in a file
 PER_CHANCE = 3e-8  # seconds for an entry of a table
 
 
@@ -36,7 +36,7 @@ class NetworkFile:
         return sizes
 
     def add_table(self, child: str, parents: list[str], numbers: list[str]) -> None:
-        """Keep the chances of a variable, of which those of one row stand together."""
+        """Store the probabilities of a variable, one row after the other."""
         sizes = self.sizes([*parents, child])
         rows = np.array(list(map(float, numbers))).reshape(math.prod(sizes[:-1]), sizes[-1])
         self.tables[child] = [*parents, child], rows
@@ -144,7 +144,7 @@ def read_xmlbif(data: bytes, inside: Array, budget: Budget) -> ModelFile:
     def begin(tag: str, attributes: dict[str, str]) -> None:
         path.append(tag)
         if len(path) > MAX_DEPTH or attributes.get("TYPE", "nature") != "nature":
-            raise ValueError("elements lie too deep in each other, or a variable is no chance")
+            raise ValueError("elements are nested too deeply, or a variable is not of type nature")
         if path[-2:-1] == ["NETWORK"]:
             fields.clear()
         if path[-3:-2] == ["NETWORK"]:
@@ -175,7 +175,7 @@ def _in_one_line(texts: list[str]) -> list[str]:
 
 
 def _refuse_declarations(parser: Any) -> None:
-    """Let a parser refuse what makes a small file a large one, or names other files."""
+    """Make a parser refuse entities, which can blow up a file or refer to other files."""
     count = 0
 
     def refuse(*_: Any) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 from dobrushin.verify.document import Array, Budget
 from dobrushin.verify.model import UNIT, largest
 
-# Rows of probabilities that miss 1 by less than the first, for each state, are right; those that
-# miss it by less than the second are rounded, and divided by their sum; others stay as they are.
+# Sums of rows of probabilities: within the first number (per state) of 1, the row is taken as it
+# is; within the second, it is divided by its sum as rounded; other rows are taken as they are.
 RIGHT, ROUNDED = 1e-15, 1e-5
 COMMENT_OR_WORD = re.compile(rb"#[^\n]*|[^\s#]+")
 PER_SCOPE = 2e-5  # seconds to look at a table of a model file
@@ -25,7 +25,7 @@ class ModelFile(NamedTuple):
 
     states: Any
     factors: Iterable[Logs]
-    names: Sequence[Any] = ()  # the text of a name may be `str` or `repr` of what is here
+    names: Sequence[Any] = ()  # a name in the proof may be the `str` or the `repr` of the name here
     state_names: Any = ()
     # Of a field, which has to be the same: numbers of single variables, least and largest values.
     field: tuple[dict[int, Array], Array, Array] | None = None
