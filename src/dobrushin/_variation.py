@@ -223,7 +223,7 @@ class Variation:
         return steps, values
 
     def _lift(self, part: Numbering | None) -> Variation:
-        """Renumber a certificate for a part of a model for the whole model; None: it is one for the whole model.
+        """Renumber a certificate of a part of a model to the whole model; None if it is of the whole model already.
 
         The scan must update only variables whose neighbours are all in the part.
         """

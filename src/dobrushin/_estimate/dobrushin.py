@@ -182,7 +182,7 @@ class _Trials:
 
 
 def _cheapest_sweeps(query: Query) -> Scan | None:
-    """Find the cheapest systematic scan: with targets almost everywhere, a search gains nothing."""
+    """Find the cheapest systematic scan; with almost all variables as targets, searching for a scan gains nothing."""
     n, tolerance = query.model.n_variables, query.tolerance
     sweep = Scan.systematic(n, n)
     problem = touched_by(query.space.rows, sweep, query.space.initial, 0.0)

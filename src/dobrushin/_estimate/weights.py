@@ -285,7 +285,7 @@ class _WeightRun(Run):
         most = _PRECISION * (1.0 - query.confidence) / float(self.runner.error[0])
         planned = min(pilot.tries(aim, query.error), float(max(1, method.plan.chains)) * _MORE, most)
         if most < _FEWEST:
-            raise method.refuse("the confidence is so high that the rounding of uniform numbers counts.")
+            raise method.refuse("the confidence is too high: rounding of uniform numbers allows too few tries.")
         if query.budget is not None:
             most = min(most, query.budget / self.runner.drawn)
         self.looks = [max(_FEWEST, int(min(most, look * planned))) for look in _LOOKS]

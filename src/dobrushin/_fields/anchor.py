@@ -1,4 +1,4 @@
-"""Where chains of a field start, how far that is from the field, and how far draws can be off. [trusted]
+"""The start of chains of a field, its distance from the field, and the errors of draws. [trusted]
 
 The start is one fixed point. Distances are measured in units in which none ever exceeds 1: the width of a bounded
 variable, and for the others any vector a >= C a + r, which bounds how far the field is from the start (theory page,
@@ -261,7 +261,7 @@ class Anchor:
     initial: NDArray[np.float64]
 
     def reach(self) -> NDArray[np.float64]:
-        """S_j: |X_j| is at most this throughout a run, but for a probability of `FAR_CHANCE` at each step.
+        """Return bounds S_j such that P(|X_j| > S_j) is at most `FAR_CHANCE` at each step of a run.
 
         Modes move by |Q_ij| / m_i, so where the influence is below that, the distances are bounded anew.
         """
@@ -280,7 +280,7 @@ class Anchor:
 
     @cached_property
     def errors(self) -> DrawErrors:
-        """How far one draw of each variable can be off (theory page, "Draws of fields")."""
+        """Bounds on the error of one draw of each variable (theory page, "Draws of fields")."""
         form, reach = self.space.form, self.reach()
         size = np.abs(form.linear) + abs(form.couplings) @ reach
         for term, amount in form.likelihood:

@@ -196,7 +196,7 @@ def never_updated(scan: Scan, n: int) -> NDArray[np.float64]:
 
 
 class Drift(NamedTuple):
-    """How far each variable of a chain as drawn can be from one with exact draws, and the chance that it is farther.
+    """Bounds on the distance of a rounded chain from one with exact draws, and the probability of larger distances.
 
     The exact chain takes the quantiles of the exact draws that the real ones are near to: quantiles of continuous sites
     move by |Q_ij| / m_i at most, values of finite ones seldom at all. Any delta >= M delta + (what one draw is off)

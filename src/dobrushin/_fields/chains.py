@@ -168,7 +168,7 @@ class FieldChains(Dobrushin):
 
     @property
     def drift(self) -> Drift:
-        """How far chains of the scan can be from exact ones."""
+        """Bounds on the distance of the scan's chains from chains with exact draws."""
         return self.chain.drift
 
     @classmethod

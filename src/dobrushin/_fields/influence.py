@@ -1,4 +1,4 @@
-"""How far a variable of a field can move another: C_ij = s_i |Q_ij|, s_i above all conditional variances. [trusted]
+"""Bounds on influences in fields: C_ij = s_i |Q_ij|, where s_i bounds the conditional variances. [trusted]
 
 Theory page, "Fields". All numbers are rounded up.
 """

@@ -196,7 +196,7 @@ def read_counts(
 
 
 class Added(NamedTuple):
-    """What observations add to a field; one number for each variable, 0 where nothing was observed.
+    """The terms that observations add to a field; one number per variable, 0 for unobserved ones.
 
     Attributes
     ----------

@@ -289,7 +289,7 @@ class FieldQuestion(TargetQuestion):
         return np.minimum(1.0, (distances * self.space.tilt[self.positions] + slips) * (1.0 + 4 * UNIT))
 
     def values(self, states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
-        """Return what is averaged; states of shape (chains, positions), the first chain has number `first`."""
+        """Return the values to average, given states of shape (chains, positions); the first has number `first`."""
         return self.target.values(states, first) if isinstance(self.target, Statistic) else states[:, 0]
 
     def tally_for(self, terms: TallyTerms) -> FieldTally:

@@ -1,4 +1,4 @@
-"""How far one variable can move another: entrywise upper bounds on the Dobrushin influence."""
+"""Entrywise upper bounds on the Dobrushin influence of each variable on each other one."""
 
 from dobrushin._influence import theorems  # which makes the bounds known for their forms
 from dobrushin._influence.known import influence, row_source

@@ -71,7 +71,7 @@ class WantedRows(NamedTuple):
 
     @property
     def is_paper(self) -> bool:
-        """Whether the theorems are wanted as they stand in the paper."""
+        """Whether to use the theorems exactly as stated in the paper."""
         return self.method == "paper"
 
     def no_bounds(self) -> Bounds:

@@ -115,7 +115,7 @@ def reach(limit, floor, most, begin, end, columns, C_bar, has_row, ids, p, heap,
 
 @kernel
 def look_around(start, neighbor, number, ids, met, most, found, count):
-    """Add to the `count` variables in `found` others around them that have no number, the nearest first.
+    """Add unnumbered variables near the `count` variables in `found` to `found`, the nearest first.
 
     Return how many variables `found` then has, at most `most`. The array `number` is not initialised: variable j has a
     number if ids[number[j]] is j, and is in `found` if the numbers from `met` on lead to it.

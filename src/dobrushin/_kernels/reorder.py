@@ -126,7 +126,7 @@ def _build_tree(start, indices, sizes, order, tree):
 
 @kernel
 def _add_new(u, v, seen, found, size):
-    """Write u behind what was found for v, if it was not among that; return how many were found."""
+    """Append u to the variables found for v unless it is among them; return how many there are."""
     if seen[u] == v:
         return size
     seen[u] = v

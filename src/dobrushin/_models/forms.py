@@ -240,7 +240,7 @@ class Form(Variables, ABC):
 
 
 class DivisibleForm(Form, PartSource):
-    """A form of which the part near any variables can be made without the rest."""
+    """A form that can build the part near any variables without the rest."""
 
     first_radius = 5
 

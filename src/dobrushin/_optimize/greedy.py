@@ -274,7 +274,7 @@ class BackwardGreedy:
         self._entries = total
 
     def _look_around(self, positions: Ints, start: Array, neighbor: Array) -> Ints:
-        """Add to some variables others around them that have no number: as many as have a row, or 64."""
+        """Add nearby unnumbered variables to the given ones: as many as have influence rows, or 64."""
         most = max(_AHEAD, int(self.has_row[: self.size].sum()))
         if len(positions) >= most:
             return positions

@@ -113,7 +113,7 @@ def write_file(
 
 
 def _seed_entry(seed: Any, plan: dict[str, Any], text: str, arrays: Arrays) -> list[int]:
-    """Return the seed as the file has it: nothing where it follows from the plan."""
+    """Return the entry of the seed in the file; empty if the checker can compute the seed from the plan."""
     if not any("kernel" in part for part in plan["parts"]):
         return []
     sequence = seed_sequence(seed)

@@ -146,7 +146,7 @@ def _outcomes(
 
 
 def _counted_together(question: TargetQuestion) -> list[tuple[list[int], tuple[int, ...]]]:
-    """Return what is counted together: places of variables in a question, and their numbers of states."""
+    """Return which variables of a question are counted jointly, by index, and their numbers of states."""
     if isinstance(question, SingleMarginals):
         return [([k], (size,)) for k, size in enumerate(question.sizes.tolist())]
     assert isinstance(question, JointMarginal)

@@ -224,7 +224,7 @@ def optimize(
     *,
     out: Output,
 ) -> int:
-    """Choose scans and say what they certify. Without a model: the paper's 10x10 Ising model."""
+    """Choose scans and print their certified bounds. Without a model: the paper's 10x10 Ising model."""
     from dobrushin.experiments.scans import paper_ising
 
     check_file("--save", save)

@@ -103,7 +103,7 @@ def _read_example_or(model: Path | None, beta: float | None) -> db.Model:
 
 
 def _without_likelihoods(evidence: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-    """Return what was observed for certain."""
+    """Return the evidence without soft observations (likelihoods)."""
     return {label: state for label, state in evidence.items() if not isinstance(state, Mapping)}
 
 

@@ -1,4 +1,4 @@
-"""Pictures of scans: where they spend their steps, on a grid or on the graph of the model."""
+"""Pictures of scans: numbers of updates per variable, on a grid or on the model's graph."""
 
 from __future__ import annotations
 

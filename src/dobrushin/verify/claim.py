@@ -78,7 +78,7 @@ def rounded(value: float, is_low: bool) -> str:
 
 
 class Names:
-    """Variables and states as they are shown: by number, and by name where that says more."""
+    """Printable names of variables and states: the number, and the name if it differs."""
 
     def __init__(self, plan: dict[str, Any], positions: Array, states: list[int]) -> None:
         self.plain: list[str] = items(plan["names"], str, len(states))

@@ -229,7 +229,7 @@ class Walk:
 
 
 def _draw(hood: Neighbourhood, seen: list[Digits], uniform: Uniform, rises: bool) -> Digits:
-    """Return the states that uniform numbers draw beside neighbours in these states.
+    """Return the states drawn by uniform numbers, given the states of the neighbours.
 
     Rising kernels draw the number of partial sums of the chances that are at most u; the others
     draw 1 where u is below the chance of 1.

@@ -63,7 +63,7 @@ class Field:
         self.proof.given += [f"given {names[v]} = {float(self.point[v])!r}" for v in known]
 
     def _read_levels(self) -> None:
-        """Read the values of variables that are not continuous."""
+        """Read the possible values of variables that are not continuous."""
         plan = self.part.plan["levels"]
         self.levels = {int(v): items(values, float) for v, values in plan.items()}
         for v, values in self.levels.items():

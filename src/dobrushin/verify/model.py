@@ -102,7 +102,7 @@ class Neighbourhood:
 
     @cached_property
     def all_laws(self) -> Array:
-        """The laws beside all joint states of the neighbours, the last one changing fastest."""
+        """The laws given all joint states of the neighbours, the last one changing fastest."""
         size = self.cells * self.own
         self.budget.charge("the laws of a variable", held=8.0 * size, briefly=56.0 * size)
         return self.laws(np.indices(self.sizes).reshape(len(self.sizes), self.cells))
@@ -120,7 +120,7 @@ class Neighbourhood:
             return sums[:, :-1] / sums[:, -1:]
 
     def laws_beside(self, seen: list[Array], count: int) -> Array:
-        """Return the laws beside neighbours in these states, for that many chains."""
+        """Return the laws given these neighbour states, one for each chain."""
         if not self.are_laws_kept:
             return self.laws(np.array(seen).reshape(len(seen), count))
         if not seen:

@@ -298,7 +298,7 @@ def _cluster(rows: NDArray[np.float32], count: int, seed: int) -> NDArray[np.flo
 
 
 def one_thread() -> Any:
-    """Limit BLAS to one thread: more gain nothing here, and the order of sums would depend on their number."""
+    """Limit BLAS to one thread: more threads do not help here, and would change the order of sums."""
     return require("threadpoolctl", "vision").threadpool_limits(1)
 
 

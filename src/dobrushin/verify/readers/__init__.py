@@ -49,5 +49,5 @@ def read_model_file(path: str, inside: Array, budget: Budget, beta: float) -> Mo
     if ending in ENERGIES:
         return ENERGIES[ending](data, inside, budget, beta)
     if beta != 1.0:
-        raise NotComparable(f"{path} holds no energies, which an inverse temperature is for.")
+        raise NotComparable(f"{path} holds no energies, so it takes no inverse temperature.")
     return READERS[ending](data, inside, budget)

@@ -111,7 +111,7 @@ def read_bqm(data: bytes, inside: Array, budget: Budget, beta: float) -> ModelFi
         raise ValueError("its neighbourhoods do not follow each other")
     first = i < j  # each pair is there twice
     if np.count_nonzero(first) != m:
-        raise ValueError("a pair is not there from both ends")
+        raise ValueError("an interaction is not listed at both of its variables")
     kept = first & (np.isin(i, inside) | np.isin(j, inside))
     pairs = zip(i[kept].tolist(), j[kept].tolist(), near["bias"][kept].tolist(), strict=True)
     biases = [(v, v, single["bias"][v].item(), 0.0) for v in inside.tolist()]

@@ -1,4 +1,4 @@
-"""What a reader of model files returns; and tables of weights, as of the UAI competitions."""
+"""`ModelFile`, the result of each reader; and the reader of UAI files."""
 
 import math
 import re
