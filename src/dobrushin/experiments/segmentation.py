@@ -198,7 +198,7 @@ def measure_selection() -> dict[str, Any]:
 
 
 def child(sequence: np.random.SeedSequence, number: int) -> np.random.SeedSequence:
-    """Return a child by its number, without counting up to it."""
+    """Return the child seed with this number, without spawning those before it."""
     return np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, number))
 
 

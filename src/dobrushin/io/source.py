@@ -263,7 +263,7 @@ class Numbers:
         return self.source.error(expected, got, self.offset(k))
 
     def first_error(self, bad: NDArray[np.bool_], which: int | NDArray[Any], expected: str) -> None:
-        """Fail at the first number that is bad: `which` has their places, or the first of them if they are in a row."""
+        """Raise an error at the first bad number; `which` has the indices of the numbers, or the first of a range."""
         if bad.any():
             k = int(np.argmax(bad))
             raise self.error(expected, which + k if isinstance(which, int) else int(which.flat[k]))

@@ -92,7 +92,7 @@ class Magnet:
 
 
 def _strengths(table: Array) -> tuple[float, list[float]]:
-    """Return what a factor adds where both states are equal, and where each of them is 0."""
+    """Return a factor's coupling of equal states, and its field on state 0 of each variable."""
     if table.ndim == 1:
         require(np.all(table[1:] == table[1]), "A field favours several states.")
         return 0.0, [float(table[0] - table[1])]
