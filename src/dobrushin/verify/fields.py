@@ -185,7 +185,7 @@ class _Answers:
         proof.within(k, 0, is_low, is_high)
 
     def _mean(self, q: ProofQuestion, mean: float, low: float, high: float) -> tuple[bool, bool]:
-        """Return the average of the chains, widened by its random error, the bias and the drift."""
+        """Check a mean: the average, widened by its random error, the bias and the drift."""
         rest = self.level - self.n * self.slip
         require(rest > 0.0, "The stated chance of drift is too large for the confidence.")
         reach = math.sqrt(
@@ -214,7 +214,7 @@ class _Answers:
     def _event(
         self, question: ProofQuestion, numbers: list[float], low: float, high: float
     ) -> tuple[bool, bool]:
-        """Check an event: count chains surely in it, and those within the drift of it."""
+        """Check an event: count the chains surely in it, and those possibly in it."""
         surely, perhaps = numbers
         off = self.law.get(question.variables[0], 1.0) + self.slip + 1e-15
         return self._tail(low + off, surely), self._tail(1.0 - high + off, self.n - perhaps)

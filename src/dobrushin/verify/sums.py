@@ -56,9 +56,8 @@ class Elimination:
         self.place = {v: k for k, v in enumerate(order)}
         require(len(self.place) == len(order), "An order of elimination names a variable twice.")
         self.budget.charge("an order of elimination", 2e-5 * len(order), held=400.0 * len(order))
-        self.buckets = [
-            list[int]() for _ in order
-        ]  # tables by the first of their variables in the elimination order
+        # Tables by the first of their variables in the elimination order.
+        self.buckets = [list[int]() for _ in order]
         for scope, log in factors.pairs:
             self._put(self._weights(scope, log))
         self.leaves = {group: self._put(self._ones(group)) for group in groups}
