@@ -303,7 +303,9 @@ def test_coverage_of_two_thousand_runs(monkeypatch):
 
     assert upper_limit(misses(2000), 2000, 0.5) < 0.2
     half = _Links.add_clusters
-    monkeypatch.setattr(_Links, "add_clusters", lambda self, found: half(self, np.where(found == 0, 1, found)))
+    monkeypatch.setattr(
+        _Links, "add_clusters", lambda self, found, keep=False: half(self, np.where(found == 0, 1, found), keep)
+    )
     assert misses(50) > 25
 
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import dobrushin as db
 from dobrushin._estimate.method import METHODS
+from dobrushin._fields import FIELD_METHODS
 from dobrushin._influence.rows import METHODS as INFLUENCES
 from dobrushin._shared import call
 from dobrushin.cli import completion
@@ -35,7 +36,7 @@ def offer(function, line, incomplete):
 
 
 def test_values_of_options_are_those_that_there_are():
-    assert set(completion.METHODS) == {"auto", *METHODS}
+    assert set(completion.METHODS) == {"auto", *METHODS, *FIELD_METHODS}
     assert set(completion.INFLUENCES) == set(INFLUENCES)
     assert completion.one_of(completion.METHODS)("") == list(completion.METHODS)
     assert completion.one_of(completion.METHODS)("co") == ["coalescence"]

@@ -7,6 +7,7 @@ the error of its draws.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -88,7 +89,7 @@ def streams_of(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray
 
 
 @dataclass(frozen=True)
-class Batches:
+class Batches(Sequence[range]):
     """Consecutive ranges of at most `size` chains; the chains of a range run together."""
 
     numbers: range
@@ -97,7 +98,9 @@ class Batches:
     def __len__(self) -> int:
         return -(-len(self.numbers) // self.size)
 
-    def __getitem__(self, k: int) -> range:
+    def __getitem__(self, k: Any) -> Any:
+        if not 0 <= k * self.size < len(self.numbers):
+            raise IndexError(k)
         return self.numbers[k * self.size : (k + 1) * self.size]
 
 
