@@ -2,8 +2,8 @@
 
 usage: python benchmarks/deepdive.py [--variables 1000000]
 
-The graph has as many is-true factors as variables, and as many equalities of two variables, at random. numbskull (0.1.1,
-with the package `future`) is measured where it is installed.
+The graph has as many is-true factors as variables, and as many equalities of two variables, at random. numbskull 0.1.1
+(with the package `future`) is measured where it is installed.
 """
 
 from __future__ import annotations
