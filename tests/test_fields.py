@@ -537,7 +537,7 @@ BAD = [
     (lambda: db.GaussianField.grid(9, 9, linear=np.sin, linear_bound=1.0, lower=0.0), "left out where 'linear'"),
     (lambda: db.estimate(_by_function(lambda _: np.ones(3)), [40]), r"for each of \d+ sites. Got shape \(3,\)"),
     (lambda: db.estimate(_by_function(lambda i: np.where(i == 41, 2.0, 0.0)), [40]), "Got 2.0 at site 41"),
-    (lambda: db.estimate(_by_function(np.sin), "all"), "not all of them"),
+    (lambda: db.estimate(_by_function(np.sin), "all"), "has no list of all sites"),
     (lambda: db.estimate(_by_function(np.sin), UNBOUNDED), "means, Exceeds, Between or Quantile"),
     (lambda: db.estimate(db.Ising({(0, 1): 0.1}), UNBOUNDED), "statistics with finite bounds"),
     (lambda: db.Statistic(np.sum, {0: 1}, (math.inf, math.inf)), "the smaller one first"),

@@ -223,7 +223,7 @@ class _Links(Tally):
         self.kept: list[NDArray[np.int8]] = []  # of each draw and link whether it is there, -1 if open, for a proof
 
     def level(self, error: float) -> float:
-        """Return the error probability of a connection: the states of a variable share that of their intervals."""
+        """Return the error probability of one indicator of connection: the intervals of all states use the same one."""
         return error * self.question.intervals / len(self.hits)
 
     def draws_for(self, aim: float, error: float) -> int:

@@ -208,7 +208,7 @@ class _Builder:
     # -- the way down ----------------------------------------------------------------------
 
     def read(self, groups: Sequence[Scope], roots: list[int]) -> list[int]:
-        """Add the steps of the way down that the groups need; return the table of each group."""
+        """Add the steps of the downward pass that the groups of variables need; return the table of each group."""
         parent = {child: made for made, node in self.nodes.items() for child in node.children}
         # Where the first of a group is summed out, all of it is still there: nodes are numbered as they are made.
         homes = [min(self.homes[v] for v in group) for group in groups]
@@ -261,7 +261,7 @@ class _Builder:
         return reads
 
     def _read_from(self, blocks: list[int], entries: int, wanted: list[_Read], reads: list[int]) -> None:
-        """Add the steps that sum the product of some tables, of so many entries, down to the groups read there."""
+        """Add the steps that sum the product of some tables over all variables but those of the groups read there."""
         while wanted:
             # Together first, as long as that is much smaller than the product.
             union: set[int] = set(wanted[0][1])

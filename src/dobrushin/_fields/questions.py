@@ -289,11 +289,11 @@ class FieldQuestion(TargetQuestion):
         return np.minimum(1.0, (distances * self.space.tilt[self.positions] + slips) * (1.0 + 4 * UNIT))
 
     def values(self, states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
-        """Return the values to average, given states of shape (chains, positions); the first has number `first`."""
+        """Return the values to average for states of shape (chains, positions), from chain `first` on."""
         return self.target.values(states, first) if isinstance(self.target, Statistic) else states[:, 0]
 
     def tally_for(self, terms: TallyTerms) -> FieldTally:
-        """Make the tally of chains."""
+        """Return the tally that collects the values of the chains for this question."""
         if self.is_counted:
             return QuantileTally(self, terms) if isinstance(self.target, Quantile) else EventTally(self, terms)
         assert terms.clip is not None

@@ -477,7 +477,7 @@ class _LazyReader(FieldReader):
     """Questions about a grid of which no form is made."""
 
     def read_all(self) -> list[Any]:
-        raise ArgumentError("targets", "some sites of a field by a function, not all of them", "all")
+        raise ArgumentError("targets", "labels of some sites: a field by a function has no list of all sites", "all")
 
     def read(self, target: Target) -> Any:
         if isinstance(target, Statistic):

@@ -123,7 +123,7 @@ def own_threads(count: int) -> Executor:
 
 
 def read_executor(executor: Any) -> Executor | None:
-    """Return the executor; fail if the value is none.
+    """Return the executor; fail if the value is not one.
 
     A piece that runs in a thread of the pool that it is given runs there alone: to wait for the other threads of a pool
     that waits for this one would take forever.

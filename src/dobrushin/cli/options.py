@@ -213,6 +213,7 @@ def run_verb(run: Callable[[], int], out: Output, ctx: typer.Context) -> int:
             # Vacuous bounds are marked in the output.
             warnings.simplefilter("ignore", db.VacuousBoundWarning)
             code = run()
+        sys.stdout.flush()  # here, where a closed pipe is no error
         if out.failure is not None:
             raise out.failure
         return code

@@ -107,8 +107,8 @@ class ExperimentOutcome:
 
     Examples
     --------
-    >>> from dobrushin.experiments.catalog import Finding, Outcome
-    >>> found = Outcome("sums", 0.1, [Finding("1 + 1", "2 (Sec. 1)", "2", True)], [])
+    >>> from dobrushin.experiments.catalog import ExperimentOutcome, Finding
+    >>> found = ExperimentOutcome("sums", 0.1, [Finding("1 + 1", "2 (Sec. 1)", "2", True)], [])
     >>> found.holds
     True
     """

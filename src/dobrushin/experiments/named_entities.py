@@ -315,7 +315,7 @@ def _count_links(texts: Iterable[Text]) -> int:
 
 
 def _choose_example(data: dict[str, Any]) -> tuple[int, int]:
-    """Return the range of tokens of the short linked text on which the two chains differ most."""
+    """Return the range of tokens of the short text with links on which the linear and the skip chain differ most."""
     texts = data["corpus"].test
     ends = np.cumsum([0, *(len(text.words) for text in texts)])
     change = np.abs(data["linear"]["posterior"] - data["skip"]["posterior"]).max(axis=1)

@@ -327,7 +327,7 @@ def _map(file: str, shape: tuple[int, ...]) -> Any:
     except (ValueError, TypeError, OSError, EOFError, SyntaxError, OverflowError, MemoryError, AttributeError) as error:
         if isinstance(error, PermissionError):
             raise
-        raise FormatError(file, what, f"what NumPy cannot map ({error})") from None
+        raise FormatError(file, what, f"an array that NumPy cannot map into memory ({error})") from None
     if array.shape != shape or array.dtype.kind not in ("iu" if whole else "iuf"):
         raise FormatError(file, what, kind)
     return array

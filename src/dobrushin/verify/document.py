@@ -143,7 +143,7 @@ class Document:
     def array(self, name: str, kind: str, *shape: int, drawn: bool = False) -> Array:
         """Return an array of this kind and shape (-1: any length) from the plan or the outcomes.
 
-        Only arrays of the outcomes have names that begin with "counts": no seed follows from them.
+        Names of arrays of outcomes begin with "counts"; the seed is derived from the others.
         """
         is_there = name in self.arrays and name.startswith("counts") == drawn
         require(is_there, f"The array {name!r} is missing.")

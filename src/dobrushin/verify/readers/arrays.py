@@ -92,9 +92,10 @@ def read_folder(path: Path, inside: Array, budget: Budget) -> ModelFile:
 def _lower(
     n: int, states: int, own: Any, inside: Array, pairs: Iterable[tuple[Scope, float]]
 ) -> ModelFile:
-    """Own log-weights, and strengths times the product of spins, or where labels are equal.
+    """Return the tables of a model of pairs: log-weights, and a strength for each pair.
 
-    The number of states is 0 for spins, -1 and 1.
+    A strength multiplies the product of two spins (number of states 0), or holds where two
+    labels are equal.
     """
     factors = list[Logs]()
     for i in inside.tolist() if len(own) else ():
