@@ -34,6 +34,8 @@ from dobrushin.errors import BudgetError
 
 # Largest number of states drawn at a time, and largest number of bytes of states kept in the result.
 _MAX_STATES_AT_ONCE, _MAX_KEPT_BYTES = 2**25, 2**27
+# Largest number of outcomes drawn at a time: counting this many (up to 0.2 us each) ends soon after a time limit.
+_MAX_OUTCOMES_AT_ONCE = 2**21
 # Number of chains in the first block of a mean.
 _FIRST_BLOCK = 1024
 _STOPPED_BY = {KeyboardInterrupt: Shortfall.INTERRUPTED, TimeUp: Shortfall.TIME, Lost: Shortfall.EXECUTOR}
@@ -123,7 +125,7 @@ class Run(ABC):
     @property
     def room(self) -> int:
         """Return the largest number of outcomes drawn at a time."""
-        return max(64, self.most_states // len(self.query.labels) // 64 * 64)
+        return max(64, min(_MAX_OUTCOMES_AT_ONCE, self.most_states // len(self.query.labels)) // 64 * 64)
 
     def rows(self, biases: list[NDArray[np.float64]], widenings: list[NDArray[np.float64]]) -> list[AnswerRows]:
         """Return the rows of each question, with intervals widened on both sides."""
