@@ -1,6 +1,7 @@
-"""Continuous variables, with bounds in Wasserstein distance: the family, its theorems, its kernel and its questions.
+"""Gaussian fields: models of continuous variables, whose error bounds are Wasserstein distances.
 
-Importing the package registers what it has for each stage.
+Importing this package registers its model class, influence bounds, estimation methods and proof writer with the other
+packages.
 """
 
 from dobrushin._fields import certificate, influence, proof

@@ -1,8 +1,9 @@
-"""The start of chains of a field, its distance from the field, and the errors of draws. [trusted]
+"""Initial points of chains for Gaussian fields, with bounds on distances from the field and on rounding. [trusted]
 
-The start is one fixed point. Distances are measured in units in which none ever exceeds 1: the width of a bounded
-variable, and for the others any vector a >= C a + r, which bounds how far the field is from the start (theory page,
-"The start of a field"). In these units the certificate of a field is that of a discrete model.
+All chains start at one fixed point x0. Each variable has a unit of length such that its expected distance from x0 under
+the field is at most 1 unit. For a bounded variable the unit is the width of its interval. For unbounded ones it is a
+vector a with a >= C a + r, where C is the influence matrix and r bounds how far each variable is from x0 given its
+neighbours at x0 (theory page, "The start of a field"). In these units a field is certified like a discrete model.
 """
 
 from __future__ import annotations
@@ -53,12 +54,14 @@ REMEDY = (
 
 
 class FieldSpace(Space):
-    """The space of a field, with its cached bounds; it lives as long as the field.
+    """Everything that `estimate` needs of a Gaussian field: influence rows, initial point and methods, all cached.
 
     Attributes
     ----------
     known : KnownInfluence
-        Rows of the influence, as distances; `rows` are those in the units of the usual start.
+        Rows of the influence matrix, as ratios of distances.
+    rows : ScaledRows
+        The same rows in the units of the default initial point.
     """
 
     noun: ClassVar[str] = "mean"
@@ -118,27 +121,31 @@ class FieldSpace(Space):
 
     @property
     def is_gaussian(self) -> bool:
-        """Whether means and variances solve linear systems."""
+        """Return whether the law is Gaussian, so that its means and variances solve linear systems."""
         return self.form.is_gaussian
 
     def bounds_at(self, i: int) -> tuple[float, float]:
-        """Return the ends of the interval of a variable."""
+        """Return the lower and the upper limit of a variable."""
         return float(self.form.lower[i]), float(self.form.upper[i])
 
     @cached_property
     def largest_row(self) -> float:
-        """An upper bound on the largest row sum of C."""
+        """Return an upper bound on the largest row sum of the influence matrix C."""
         sums = np.asarray(self.matrix.sum(axis=1)).ravel()
         return float(sums.max(initial=0.0)) * (1.0 + UNIT * (8.0 + int(np.diff(self.matrix.indptr).max(initial=0))))
 
     @cached_property
     def largest_pull(self) -> float:
-        """The largest |linear_i| / m_i, rounded up."""
+        """Return the largest |linear_i| / precision_ii over all variables i, rounded up."""
         sizes = np.abs(self.form.linear) + self.form.linear_error
         return float((sizes / self.form.diagonal).max(initial=0.0)) * (1.0 + 4 * UNIT)
 
     def around(self, centres: NDArray[np.int64], radius: int) -> tuple[FieldTerms, NDArray[np.int64], Numbering | None]:
-        """Return a form, the variables of the form within `radius` edges of some, and its place in a larger form."""
+        """Return the field, the variables within `radius` edges of the centres, and a numbering.
+
+        The numbering is None here: the whole field is in memory. For a field that is built on demand the first result
+        covers only a neighbourhood, and the numbering says which variables of the field these are.
+        """
         matrix, n = self.form.couplings, self.form.n_variables
         known = shell = np.unique(centres)
         for _ in range(radius):
@@ -155,19 +162,19 @@ class FieldSpace(Space):
 
     @cached_property
     def variances(self) -> NDArray[np.float64]:
-        """s_i of every variable."""
+        """Return s_i for each variable i: a bound on its conditional variance given the other variables."""
         return frozen(conditional_variances(self.form, np.arange(self.form.n_variables)).values)
 
     @cached_property
     def matrix(self) -> Any:
-        """C as a sparse matrix."""
+        """Return the influence matrix C as a sparse matrix."""
         return self.known.whole.matrix
 
     @cached_property
     def tilt(self) -> NDArray[np.float64]:
-        """For each variable, how much total variation a distance of 1 before its update makes, over its own distance.
+        """Return, for each variable, the factor from a bound in Wasserstein distance to one in total variation.
 
-        kappa_i / s_i, and at least 1 / width: where a distance is cut off at the width, nothing is known.
+        The factor of variable i is kappa_i / s_i, and at least 1 / width_i, because distances are capped at the width.
         """
         form, s = self.form, self.variances
         kappa = 0.5 * np.sqrt(s)
@@ -178,11 +185,14 @@ class FieldSpace(Space):
 
     @cached_property
     def anchor(self) -> Anchor:
-        """Return the default initial point: near the modes of all conditional laws."""
+        """Return the default initial point of chains, near the modes of all conditional laws, with its bounds."""
         return self.anchor_at(find_start(self.form))
 
     def anchor_at(self, point: NDArray[np.float64] | None) -> Anchor:
-        """Return an initial point (None: the default) with its bounds, which rest on Dobrushin's condition."""
+        """Return an initial point of chains (None: the default) with bounds on its distance from the field.
+
+        Raises CertificateError if a variable is unbounded and Dobrushin's condition fails.
+        """
         if point is None:
             return self.anchor
         form = self.form
@@ -200,7 +210,10 @@ class FieldSpace(Space):
     def supersolution(
         self, point: NDArray[np.float64], widths: NDArray[np.float64], rows: NDArray[np.int64], matrix: Any
     ) -> NDArray[np.float64]:
-        """Return a >= C a + r on the unbounded variables, with the others at their widths; checked."""
+        """Return a with a >= C a + r on the unbounded variables `rows`, with all bounded variables at their `widths`.
+
+        C is `matrix`. The inequality has been checked; CertificateError says that no such vector was found.
+        """
         slack = 1.0 + UNIT * (16.0 + 2.0 * np.diff(matrix.indptr)[rows])
         fixed = (matrix[rows] @ widths + _rest(self.form, point)[rows]) * slack
         a = supersolve(sparse.csr_array(matrix[rows][:, rows]), fixed)
@@ -209,7 +222,7 @@ class FieldSpace(Space):
         return a
 
     def refuse(self) -> CertificateError:
-        """Return the error for unbounded variables on which Dobrushin's condition fails."""
+        """Return the error that says why no certificate exists: Dobrushin's condition fails on unbounded variables."""
         form, labels = self.form, self.model.labels
         free = np.flatnonzero(~form.is_bounded)
         block = sparse.csr_array(self.matrix[free][:, free])
@@ -228,10 +241,10 @@ class FieldSpace(Space):
 
 
 class DrawErrors(NamedTuple):
-    """Bounds on how far a draw of each variable is off.
+    """Bounds on the rounding errors of a draw from a conditional law, for each variable.
 
-    A draw is within `place` of one from the exact law whose linear term is off by at most `field`, but for an event of
-    probability `chance`. All together it is within `distance` in Wasserstein distance.
+    Except with probability `chance`, a draw is within `place` of an exact draw from a conditional law whose linear term
+    is off by at most `field`. In total a draw is within `distance` of the exact law in Wasserstein distance.
     """
 
     distance: NDArray[np.float64]
@@ -248,11 +261,11 @@ class Anchor:
     ----------
     space : FieldSpace
     point : array
-        x0.
+        The initial point x0.
     unit : array
-        Distances of each variable are measured in this; infinite where there is no certificate.
+        Unit of length of each variable, in which distances are measured; infinite if there is no certificate.
     initial : array
-        Bounds on E_pi |Y_i - x0_i| in these units: at most 1.
+        Bounds on the expected distance |Y_i - x0_i| in these units, for Y drawn from the field; at most 1.
     """
 
     space: FieldSpace
@@ -261,9 +274,10 @@ class Anchor:
     initial: NDArray[np.float64]
 
     def reach(self) -> NDArray[np.float64]:
-        """Return bounds S_j such that P(|X_j| > S_j) is at most `FAR_CHANCE` at each step of a run.
+        """Return bounds S_j with P(|X_j| > S_j) <= `FAR_CHANCE` at each step of a chain.
 
-        Modes move by |Q_ij| / m_i, so where the influence is below that, the distances are bounded anew.
+        The mode of x_i moves by |Q_ij| / m_i when x_j moves by 1. Where an influence bound is smaller, it does not
+        bound the mode, so the distances are computed again from the larger number.
         """
         space, form, free = self.space, self.space.form, ~self.space.form.is_bounded
         inside = np.maximum(np.abs(form.lower), np.abs(form.upper))
@@ -280,7 +294,7 @@ class Anchor:
 
     @cached_property
     def errors(self) -> DrawErrors:
-        """Bounds on the error of one draw of each variable (theory page, "Draws of fields")."""
+        """Return bounds on the rounding errors of one draw of each variable (theory page, "Draws of fields")."""
         form, reach = self.space.form, self.reach()
         size = np.abs(form.linear) + abs(form.couplings) @ reach
         for term, amount in form.likelihood:
@@ -307,12 +321,12 @@ class Anchor:
 
     @cached_property
     def slips(self) -> NDArray[np.float64]:
-        """Bounds on the total variation between the law of a draw and a law whose distance is bounded."""
+        """Return, for each variable, a bound on the total variation between a rounded and an exact draw."""
         return self.errors.chance + self.space.tilt * self.space.variances * self.errors.field
 
 
 class ScaledRows:
-    """The influence of a field in the units of an anchor: no distance exceeds 1, and the cap of every row is 1."""
+    """The influence matrix of a field in the units of an anchor, where no distance exceeds 1."""
 
     _error = 0.0  # draws have errors of their own
 
@@ -322,7 +336,7 @@ class ScaledRows:
         self.n_variables, self.labels, self._lookup = known.n_variables, known.labels, known._lookup
 
     def rows(self, positions: NDArray[np.int64]) -> Rows:
-        """The rows at increasing positions."""
+        """Return the influence rows of the variables at `positions`, which are increasing."""
         rows = self._rows.rows(positions)
         own = np.repeat(self._unit[positions], np.diff(rows.start))
         values = rows.values * (self._unit[rows.columns] / own) * (1.0 + 8 * UNIT)
@@ -335,15 +349,16 @@ def _(model: GaussianField) -> FieldSpace:
 
 
 def space_of(field: GaussianField) -> FieldSpace:
-    """The space of a field: the same object every time."""
+    """Return the cached `FieldSpace` of a field."""
     space: FieldSpace = workspace(field)
     return space
 
 
 def supersolve(matrix: Any, fixed: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """A vector a > 0 with a >= C a + fixed, in exact arithmetic; None if none is found. `fixed` is positive.
+    """Return a vector a > 0 with a >= C a + fixed for a positive vector `fixed`; None if none is found.
 
-    However it was found, it is checked. Its existence shows that the spectral radius of C is below 1.
+    The inequality has been checked in floating point with a margin for rounding. Such a vector shows that the spectral
+    radius of C is below 1.
     """
     n = len(fixed)
     slack = 1.0 + UNIT * (16.0 + 2.0 * int(np.diff(matrix.indptr).max(initial=0)))
@@ -371,7 +386,7 @@ def _is_supersolution(matrix: Any, a: NDArray[np.float64], fixed: NDArray[np.flo
 
 
 def _rest(form: FieldTerms, point: NDArray[np.float64]) -> NDArray[np.float64]:
-    """r_i = |mode of p(. | x0) - x0_i| + m_i^(-1/2), rounded up."""
+    """Return r_i = |mode of p(x_i | x0) - x0_i| + m_i^(-1/2) for each variable i, rounded up."""
     c = form.linear - form.couplings @ point
     size = np.abs(form.linear) + abs(form.couplings) @ np.abs(point) + form.diagonal * np.abs(point)
     near, excess = point.copy(), np.empty(form.n_variables)
@@ -390,7 +405,10 @@ def _rest(form: FieldTerms, point: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def find_start(form: FieldTerms) -> NDArray[np.float64]:
-    """A point near the modes of all conditional laws, by sweeps; any point is sound."""
+    """Return a point near the modes of all conditional laws, found by sweeps of coordinate ascent.
+
+    Certificates are valid for any initial point; a point near the modes makes them tighter.
+    """
     n = form.n_variables
     point, excess = np.empty(n), np.empty(n)
     x = np.clip(np.zeros(n), form.lower, form.upper)
@@ -411,7 +429,7 @@ def find_start(form: FieldTerms) -> NDArray[np.float64]:
 
 
 def read_start(field: GaussianField, initial: Any) -> NDArray[np.float64] | None:
-    """Return the initial point of a call, checked; None for the default."""
+    """Return the initial point that a user passed, after checking it; None for the default."""
     if initial is None or check.is_text(initial, "uniform", "mode"):
         return None
     point = check.real_array(initial, "initial")

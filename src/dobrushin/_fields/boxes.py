@@ -1,9 +1,10 @@
-"""Boxes around fields without limits, and how fast random scans on a box forget their start. [trusted]
+"""Boxes around Gaussian fields with likelihoods, and how fast random-scan chains on a box forget their start. [trusted]
 
-Theory page, "Fields on boxes". On a box the likelihoods have a least curvature, so the field has a matrix of least
-curvatures H there. H bounds variances and tails, hence the probability outside the box, and its least eigenvalue in the
-units of its diagonal is the rate at which the relative entropy of a uniform random scan falls. H need not be dominated
-by its diagonal: Dobrushin's condition may fail.
+Theory page, "Fields on boxes". On a box the second derivatives of the energy (the negative log-density) are at least
+those of a constant matrix H. H bounds the variances and tails of the field on the box, and hence the probability
+outside the box. The least eigenvalue of H, scaled to a unit diagonal, bounds the rate at which the relative entropy of
+a chain falls if each step updates a variable chosen uniformly. H need not be diagonally dominant, so this also works
+where Dobrushin's condition fails.
 """
 
 from __future__ import annotations
@@ -38,17 +39,18 @@ _NODES, _WEIGHTS = hermegauss(7)
 
 
 def least_curvatures(form: FieldTerms) -> Floats:
-    """Return H, below the second derivatives of the energy everywhere on the box of a form."""
+    """Return the matrix H that bounds the second derivatives of the energy from below everywhere on the field's box."""
     matrix: Floats = form.couplings.toarray()
     matrix[np.diag_indices_from(matrix)] = form.curvature
     return matrix
 
 
 def bound_inverse(matrix: Floats, error: Floats | float = 0.0) -> tuple[Floats, Floats] | None:
-    """Return the inverse, and bounds on the errors of its rows; None if the matrix is not surely positive definite.
+    """Return the inverse of a matrix and bounds on the errors of its rows; None if it may not be positive definite.
 
-    With R = I - H X the inverse is X + X R (I - R)^-1, so entries of row i are off by at most |X_i| r / (1 - r), where
-    r is the largest row sum of |R|. `error` bounds the errors of the diagonal of H.
+    `error` bounds the errors of the diagonal of the given matrix H. With an approximate inverse X and R = I - H X the
+    exact inverse is X + X R (I - R)^-1, so entries of row i are off by at most |X_i| r / (1 - r), where r is the
+    largest row sum of |R|.
     """
     if not least_eigenvalue(matrix) > 0.0:
         return None
@@ -61,13 +63,13 @@ def bound_inverse(matrix: Floats, error: Floats | float = 0.0) -> tuple[Floats, 
 
 
 def bound_variances(matrix: Floats) -> Floats | None:
-    """Bound the diagonal of the inverse from above; None if the matrix is not surely positive definite."""
+    """Bound the diagonal of the inverse of a matrix from above; None if the matrix may not be positive definite."""
     known = bound_inverse(matrix)
     return None if known is None else (np.diag(known[0]) + known[1]) * _UP
 
 
 def bound_eigenvalues(matrix: Floats) -> Floats:
-    """Bound the eigenvalues of a symmetric matrix in the units of its diagonal from below; -inf where unknown."""
+    """Bound the eigenvalues of a symmetric matrix, scaled to a unit diagonal, from below; -inf if no bound is known."""
     n, diagonal = len(matrix), np.diag(matrix)
     if not (np.isfinite(matrix).all() and (diagonal > 0).all()):
         return np.full(n, -np.inf)
@@ -77,18 +79,21 @@ def bound_eigenvalues(matrix: Floats) -> Floats:
 
 
 def least_eigenvalue(matrix: Floats) -> float:
-    """Bound the least eigenvalue of a symmetric matrix in the units of its diagonal from below; -inf where unknown."""
+    """Bound the least eigenvalue of a symmetric matrix, scaled to a unit diagonal, from below; -inf if unknown."""
     return float(bound_eigenvalues(matrix)[0])
 
 
 def curvature_at(form: FieldTerms, x: Floats) -> Floats:
-    """Return the second derivatives of the likelihoods at x."""
+    """Return what the likelihoods add to the second derivative of the energy in each variable at x."""
     total: Any = sum(term.least_curvature(amount, x, x) for term, amount in form.likelihood)
     return np.asarray(total)
 
 
 def slope_at(form: FieldTerms, x: Floats, variance: Floats | float = 0.0) -> Floats:
-    """Return the gradient of the energy at x, with the likelihoods' gradient averaged over normal laws around x."""
+    """Return the gradient of the energy at x.
+
+    The gradient of the likelihoods is averaged over N(x_i, variance_i) for each variable i.
+    """
     slope: Floats = form.couplings @ x + form.diagonal * x - form.linear
     for term, amount in form.likelihood:
         slope = slope + _average(functools.partial(term.slope, amount), x, variance)
@@ -96,7 +101,7 @@ def slope_at(form: FieldTerms, x: Floats, variance: Floats | float = 0.0) -> Flo
 
 
 def bound_slope(form: FieldTerms, x: Floats) -> Floats:
-    """Bound the size of the gradient of the energy at x, with the errors and the rounding of its terms."""
+    """Bound the absolute value of each entry of the energy's gradient at x, including rounding errors."""
     size = np.abs(form.couplings) @ np.abs(x) + form.diagonal * np.abs(x) + np.abs(form.linear)
     size = size + sum(term.bound_slope(amount, x) for term, amount in form.likelihood)
     exact = np.abs(slope_at(form, x)) + form.linear_error + form.diagonal_error * np.abs(x)
@@ -104,7 +109,10 @@ def bound_slope(form: FieldTerms, x: Floats) -> Floats:
 
 
 def descend(form: FieldTerms) -> Floats:
-    """Return a point near the mode on the box; bounds are valid for any point."""
+    """Return a point near the mode of the field on its box, by L-BFGS.
+
+    The bounds that use the point hold for any point.
+    """
     start = np.clip(np.zeros(form.n_variables), form.lower, form.upper)
     with np.errstate(all="ignore"):
         found = optimize.minimize(
@@ -115,25 +123,27 @@ def descend(form: FieldTerms) -> Floats:
 
 
 def _average(function: Callable[[Floats], Floats], x: Floats, variance: Floats | float) -> Floats:
-    """Return the average of a function over normal laws around x, by quadrature."""
+    """Return the average of a function under N(x_i, variance_i) for each entry of x, by Gauss-Hermite quadrature."""
     parts = [weight * function(x + node * np.sqrt(variance)) for node, weight in zip(_NODES, _WEIGHTS, strict=True)]
     return np.asarray(np.sum(parts, axis=0) / _WEIGHTS.sum())
 
 
 @dataclass(frozen=True, eq=False)
 class BoxStage:
-    """A box around the centre, with bounds on the field restricted to the box.
+    """One of several nested boxes, with bounds on the field restricted to it.
 
     Attributes
     ----------
     half : array
-        Half of the widths.
+        Half of the box's width in each variable.
     variance : array
-        Variance proxies: x_i is sub-Gaussian with proxy variance_i, which also bounds its variance.
+        Variance proxies: on the box x_i is sub-Gaussian with proxy variance_i, which also bounds its variance.
     offset : array
-        Bounds on |E x_i - centre_i|; those of the innermost box are assumptions that the chains verify.
+        Bounds on |E x_i - centre_i| on the box. Those of the innermost box are assumed here; the sampled means verify
+        them afterwards.
     escape : float
-        Bound on the probability of leaving this box under the field on the next larger box.
+        Bound on the probability outside this box, under the field restricted to the next larger box; for the outermost
+        box, under the field itself.
     """
 
     half: Floats
@@ -144,20 +154,21 @@ class BoxStage:
 
 @dataclass(frozen=True, eq=False)
 class Boxed:
-    """A field on a box.
+    """A field restricted to a box, with bounds on what the restriction changes.
 
     Attributes
     ----------
     form : FieldTerms
         The field on the innermost box.
     centre : array
-        The middle of the boxes, near which chains start.
+        The centre of all boxes, near which chains start.
     variance : array
-        Variance proxies on the innermost box.
-    stages : list of Stage
-        Boxes from the outermost to the innermost; none if the field has a box of its own.
+        Variance proxies of the variables on the innermost box.
+    stages : list of BoxStage
+        Nested boxes from the outermost to the innermost; empty if the user gave both limits of each variable.
     tails, squares : array
-        Bounds on how far the outermost box moves the means of |x_i - centre_i| and of (x_i - centre_i)^2.
+        Bounds on how much restricting the field to the outermost box changes the means of |x_i - centre_i| and of
+        (x_i - centre_i)^2.
     """
 
     form: FieldTerms
@@ -169,13 +180,13 @@ class Boxed:
 
     @property
     def outside(self) -> float:
-        """Return a bound on the probability outside the innermost box."""
+        """Return a bound on the probability that the unrestricted field is outside the innermost box."""
         return sum(stage.escape for stage in self.stages) * _UP
 
     def moved(self, positions: NDArray[np.int64], slopes: Floats) -> float:
-        """Bound how far the box moves the mean of a function with Lipschitz constants `slopes`.
+        """Bound how much the restriction to the box changes the mean of a function with Lipschitz constants `slopes`.
 
-        Conditioning on an event of probability 1 - p moves the mean of a sub-Gaussian variable with the proxy v by at
+        Conditioning on an event of probability 1 - p changes the mean of a sub-Gaussian variable with proxy v by at
         most p / (1 - p) sqrt(2 v ln(1 / p)).
         """
         if not self.stages:
@@ -186,10 +197,10 @@ class Boxed:
         return total * _UP
 
     def moved_square(self, i: int) -> float:
-        """Bound how far the box moves the mean of (x_i - centre_i)^2.
+        """Bound how much the restriction to the box changes the mean of (x_i - centre_i)^2.
 
-        Given an event of probability p, the mean of the square of a centred sub-Gaussian variable with the proxy v is
-        at most 4 v (ln(1 / p) + ln(2) / 2).
+        Given an event of probability p, the mean square of a centred sub-Gaussian variable with proxy v is at most 4 v
+        (ln(1 / p) + ln(2) / 2).
         """
         if not self.stages:
             return 0.0
@@ -201,7 +212,7 @@ class Boxed:
         return total * _UP
 
     def clip(self, i: int, deviations: float) -> tuple[float, float, float]:
-        """Return a half-width to clip x_i - centre_i to, and bounds on the changes of its mean and mean square."""
+        """Return a half-width for clipping x_i - centre_i, and bounds on the changes of its mean and mean square."""
         half = float(max(self.form.upper[i] - self.centre[i], self.centre[i] - self.form.lower[i])) * _UP
         if not self.stages:
             return half, 0.0, 0.0
@@ -215,17 +226,17 @@ class Boxed:
 
 
 def _shift(p: float, deviation: Any) -> Any:
-    """Return p / (1 - p) sqrt(2 ln(1 / p)) deviations, which grows with p below 0.1."""
+    """Return p / (1 - p) sqrt(2 ln(1 / p)) deviation: how far conditioning moves a mean (see `Boxed.moved`)."""
     return p / (1.0 - p) * math.sqrt(2.0 * math.log(1.0 / p)) * deviation if p > 0.0 else 0.0 * deviation
 
 
 def _two_tails(reach: Floats, variance: Floats) -> float:
-    """Return 2 sum_i exp(-reach_i^2 / (2 variance_i)): bounds P(some |x_i - E x_i| > reach_i)."""
+    """Return 2 sum_i exp(-reach_i^2 / (2 variance_i)), which bounds P(|x_i - E x_i| > reach_i for some i)."""
     return float(2.0 * np.exp(-0.5 * np.maximum(reach, 0.0) ** 2 / variance).sum()) * _UP
 
 
 def box_of(form: FieldTerms, outside: float) -> Boxed:
-    """Return a field on its own box, or on one chosen so that the probability outside is about `outside` or less."""
+    """Return a field on the box of its limits, or else on a box with probability at most about `outside` outside."""
     if form.is_finite.any():
         raise _refuse("some variables are on finite sets of numbers, which have no density.")
     if form.n_variables > MAX_VARIABLES:
@@ -247,7 +258,7 @@ def _refuse(reason: str) -> CertificateError:
 
 
 class _BoxSearch:
-    """The search for boxes of a field without limits."""
+    """Search for nested boxes that contain almost all of the probability of a field without limits."""
 
     def __init__(self, form: FieldTerms, outside: float) -> None:
         prior = bound_inverse(least_curvatures(form))
@@ -262,7 +273,7 @@ class _BoxSearch:
         self.spread = np.sqrt(self.prior) * (math.sqrt(self.n) + size) + np.abs(self.mode - self.centre)
 
     def _find_centre(self) -> tuple[Floats, Floats]:
-        """Return the mode, and approximate means by a normal approximation; bounds do not rely on their accuracy."""
+        """Return the mode and approximate means of the field; bounds do not rely on their accuracy."""
         mode, self.variance = self._newton(descend(self.form), is_mean=False)
         mean, variance = self._newton(mode, is_mean=True)
         if not np.isfinite(mode).all():
@@ -273,7 +284,10 @@ class _BoxSearch:
         return mode, mode
 
     def _newton(self, x: Floats, is_mean: bool) -> tuple[Floats, Floats]:
-        """Return a zero of the gradient (averaged over a normal law if means are wanted), and the variances there."""
+        """Return a zero of the energy's gradient, found by Newton's method, and approximate variances there.
+
+        With `is_mean`, the gradient is averaged over a normal law, which gives approximate means instead of the mode.
+        """
         form, matrix = self.form, least_curvatures(self.form)
         own, variance = np.diag(matrix).copy(), np.zeros(self.n)
         with np.errstate(all="ignore"):
@@ -291,11 +305,9 @@ class _BoxSearch:
         return x, np.diag(inverse)
 
     def on(self, half: Floats) -> FieldTerms:
-        """Return the field on a box."""
         return replace(self.form, lower=self.centre - half, upper=self.centre + half)
 
     def variances(self, half: Floats) -> Floats:
-        """Return the variance proxies on a box."""
         variance = bound_variances(least_curvatures(self.on(half)))
         return self.prior if variance is None else np.minimum(variance, self.prior)
 
@@ -311,7 +323,7 @@ class _BoxSearch:
         return self._certify(stages)
 
     def _outermost(self) -> BoxStage:
-        """Return a box with about half of the allowed probability outside, by the tails of the field on the box."""
+        """Return a box outside which the field has at most about half of the allowed probability."""
         half = 6.0 * np.sqrt(self.variance)
         for _ in range(_GROWTH_TRIALS):
             variance = self.variances(half)
@@ -324,12 +336,15 @@ class _BoxSearch:
         return BoxStage(half, self.variances(half), np.empty(0))
 
     def _horizon(self, half: Floats) -> float:
-        """Return a factor by which to scale a box so that the prior leaves it with at most `_FAR_CHANCE`."""
+        """Return the factor by which to scale a box so that it holds all but `_FAR_CHANCE` of the probability."""
         far = math.sqrt(2.0 * math.log(2.0 * self.n / _FAR_CHANCE))
         return float(((self.spread + far * np.sqrt(self.prior)) / half).max()) * _UP
 
     def _certify(self, stages: list[BoxStage]) -> Boxed:
-        """Bound the probability outside each box, from the innermost box outwards; valid for any boxes."""
+        """Bound the probability outside each box, from the innermost to the outermost.
+
+        The bounds hold for any nested boxes.
+        """
         known = [replace(stages[-1], offset=OFFSET_DEVIATIONS * np.sqrt(stages[-1].variance))]
         for outer in reversed(stages[:-1]):
             inner, deviation = known[0], np.sqrt(outer.variance)
@@ -371,16 +386,16 @@ class _BoxSearch:
 
 @dataclass(frozen=True, eq=False)
 class Decay:
-    """Decay of the relative entropy of a uniform random scan from a uniform start.
+    """Decay of the relative entropy of a chain that updates uniformly chosen variables, from a uniform start.
 
     Attributes
     ----------
     rate : float
-        The least eigenvalue of H in the units of its diagonal: entropy falls by the factor 1 - rate / n at each step.
+        The least eigenvalue of H, scaled to a unit diagonal: each step multiplies the entropy by 1 - rate / n or less.
     entropy : float
         Bound on the relative entropy of the start.
     point, spread : arrays
-        Chains start uniformly on point_i -+ spread_i.
+        A chain starts uniformly on the intervals from point_i - spread_i to point_i + spread_i.
     """
 
     rate: float
@@ -389,17 +404,17 @@ class Decay:
     spread: Floats
 
     def steps(self, entropy: float) -> int:
-        """Return a number of steps after which the relative entropy is at most `entropy`."""
+        """Return the number of steps after which the relative entropy is at most `entropy`."""
         share = math.log1p(-self.rate / len(self.point))
         return max(1, math.ceil(math.log(min(entropy / self.entropy, 1.0)) / share * _UP))
 
 
 def decay_of(boxed: Boxed) -> Decay:
-    """Bound the relative entropy of the start, and its decay.
+    """Choose a uniform start for chains on a box, and bound its relative entropy and how fast this falls.
 
     The start is a product of uniform laws with means `point`, variances spread^2 / 3 and entropies ln(2 spread). The
-    energy is at most its quadratic expansion with the largest curvatures there, and at least that with the least ones
-    on the box.
+    bound compares the energy with two quadratic functions: one with the largest curvatures on the start's intervals,
+    from above, and one with the least curvatures on the box, from below.
     """
     form, matrix = boxed.form, least_curvatures(boxed.form)
     eigenvalues, known = bound_eigenvalues(matrix), bound_inverse(matrix)

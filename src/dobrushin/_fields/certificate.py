@@ -1,7 +1,7 @@
-"""Certificates of scans on fields, in distance and in total variation [trusted]; their influence, scans and diagnosis.
+"""Certificates of scans on Gaussian fields [trusted], and the influence, scan search and diagnosis of fields.
 
-Scans are searched in the units of the start, where the influence of a field is a matrix like any other and every
-distance begins at 1 or less; what is found is certified as a field.
+Scan search works in the units of the initial point (see `anchor`), where a field's influence is a matrix like that of a
+discrete model and every initial distance is at most 1. The scan that is found is then certified for the field itself.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ from dobrushin.typing import InfluenceMethod
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class FieldVariation(Variation):
-    """A certificate of a scan on a field, from a fixed start.
+    """The certificate of a scan on a Gaussian field: bounds on the bias after the scan, from a fixed initial point.
 
     Attributes
     ----------
     value : float
         With weights: a bound on abs(E f(X_T) - E_pi f) for every f with |f(x) - f(y)| <= sum_i weights_i |x_i - y_i|.
-        With targets: a bound on the total variation of the joint law of the targets.
+        With targets: a bound on the total variation distance of the joint law of the targets.
     tv_bound : float
-        The bound on the total variation in either case.
+        The bound on the total variation distance, with weights or targets.
     per_variable : array
-        For each variable, a bound on the Wasserstein distance (W1) of its law.
+        For each variable, a bound on the Wasserstein distance (W1) between its law after the scan and under the field.
     """
 
     _unit: NDArray[np.float64]
@@ -80,40 +80,44 @@ class FieldVariation(Variation):
 
     @property
     def per_variable(self) -> NDArray[np.float64]:
-        """For each variable, a bound on the Wasserstein distance (W1) of its law from the field's."""
+        """Return, for each variable, a bound on the Wasserstein distance (W1) of its law from the field."""
         return self.distances_at(np.arange(self._problem.n))
 
     @property
     def target_bounds(self) -> NDArray[np.float64]:
-        """Bounds on the distances of the targets, by increasing position."""
+        """Return bounds on the Wasserstein distances of the targets, in increasing order of position."""
         return self.distances_at(self._objective.positions)
 
     @property
     def tv_per_variable(self) -> NDArray[np.float64]:
-        """For each variable, a bound on the total variation of its law; 1 where it was not updated."""
+        """Return, for each variable, a bound on its total variation distance; 1 if the scan does not update it."""
         return self.tv_at(np.arange(self._problem.n))
 
     def distances_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """`per_variable` at some positions."""
+        """Return the entries of `per_variable` at some positions, without computing the others."""
         bounds = self._problem.at(self._bounds, positions)
         return bounds * self._unit[positions] * (1.0 + 4 * UNIT)
 
     def tv_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """`tv_per_variable` at some positions."""
+        """Return the entries of `tv_per_variable` at some positions, without computing the others."""
         distances = self.distances_at(positions)
         return np.minimum(1.0, (distances * self._tilt[positions] + self._missed[positions]) * (1.0 + 4 * UNIT))
 
     def curve(self, every: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The bound on the bias after 0, `every`, 2 `every`, ... steps and after the last (see `Variation.curve`).
+        """Return bounds on the bias after 0, `every`, 2 `every`, ... and all steps (see `Variation.curve`).
 
-        With targets, the sum of their distances: total variation has no bound before all of them are updated.
+        With targets, each value is the sum of the Wasserstein distances of the targets: their total variation has no
+        bound below 1 until all of them have been updated.
         """
         own = self._objective
         scaled = Objective(own.positions, own.weights * self._unit[own.positions] * (1.0 + 2 * UNIT), False)
         return Variation.curve(replace(self, _objective=scaled), every)
 
     def _lift(self, part: Numbering | None) -> FieldVariation:
-        """See `Variation.lift`; the variables that are not in the part are known."""
+        """Return the certificate renumbered for the whole field (see `Variation.lift`).
+
+        All variables outside the part are observed.
+        """
         if part is None:
             return self
         lifted: Any = super()._lift(part)
@@ -121,10 +125,10 @@ class FieldVariation(Variation):
         return replace(lifted, **{name: part.spread(vars(self)[name], known[name]) for name in known}, _anchor=None)
 
     def write_proof(self, path: str | os.PathLike[str]) -> None:
-        """Write a file that others can check without this library.
+        """Write a proof file of this bound, which others can check without this library.
 
-        It proves a bound for the same scan with exact draws, from plain influence rows that the checker can make again.
-        Where this one rests on sharper rows, the bound in the file is larger.
+        The file proves a bound for the same scan, for exact draws, from simple influence bounds that the checker
+        recomputes. If this certificate used sharper influence bounds, the bound in the file is larger.
 
         Examples
         --------
@@ -159,7 +163,7 @@ def _(
 
 
 def certify(anchor: Anchor, scan: Scan, objective: Objective) -> FieldVariation:
-    """A fresh forward pass in the units of the anchor."""
+    """Return the certificate of a scan for chains that start at an anchor, by a forward pass in the anchor's units."""
     space, unit, errors = anchor.space, anchor.unit, anchor.errors
     if (errors.distance > 1.0 / np.sqrt(space.form.diagonal))[~space.form.is_bounded].any():
         raise CertificateError(
@@ -182,7 +186,7 @@ def certify(anchor: Anchor, scan: Scan, objective: Objective) -> FieldVariation:
 
 
 def never_updated(scan: Scan, n: int) -> NDArray[np.float64]:
-    """For each variable, the probability that no step of the scan updates it, rounded up."""
+    """Return, for each variable, the probability that no step of the scan updates it, rounded up."""
     missed = np.ones(n)
     for segment in scan._segments:
         if segment.is_random:
@@ -196,24 +200,25 @@ def never_updated(scan: Scan, n: int) -> NDArray[np.float64]:
 
 
 class Drift(NamedTuple):
-    """Bounds on the distance of a rounded chain from one with exact draws, and the probability of larger distances.
+    """Bounds on how far a chain with rounded draws is from a coupled chain with exact draws.
 
-    The exact chain takes the quantiles of the exact draws that the real ones are near to: quantiles of continuous sites
-    move by |Q_ij| / m_i at most, values of finite ones seldom at all. Any delta >= M delta + (what one draw is off)
-    bounds the drift at all times; it is infinite where none is found.
+    At each step the distance in variable i is at most each_i, except with total probability `chance`. Both chains turn
+    the same random numbers into quantiles of their conditional laws. When x_j moves by 1, a quantile of a continuous
+    x_i moves by at most M_ij = |Q_ij| / m_i, so any vector delta >= M delta + (error of one draw) bounds the distance
+    at all steps; it is infinite if no such vector is found. A variable on a finite set rarely changes at all.
     """
 
     each: NDArray[np.float64]
     chance: float
 
     def of(self, objective: Objective) -> float:
-        """Bound how far a function with the Lipschitz constants of an objective is off."""
+        """Bound how much the drift changes a function whose Lipschitz constants are the objective's weights."""
         each = self.each[objective.positions]
         return weighted_sum(objective.weights, each, 8) if np.isfinite(each).all() else np.inf
 
 
 class ChainBounds:
-    """Bounds on a single chain of a scan from an anchor: its drift from exact draws, and its variance proxies."""
+    """Bounds for one chain: its distance from a chain with exact draws, and the spread of its final values."""
 
     def __init__(self, anchor: Anchor, scan: Scan) -> None:
         self.anchor, self.order = anchor, scan.order
@@ -242,20 +247,21 @@ class ChainBounds:
         return touched_by(self.anchor.space.known, Scan(self.order), 1.0, 0.0)
 
     def proxy(self, objective: Objective) -> float:
-        """sigma^2: f(X_T) is sub-Gaussian with this proxy after the scan from a fixed start, rounded up.
+        """Return sigma^2 such that f(X_T) is sub-Gaussian with this variance proxy, rounded up.
 
-        Going backwards through the scan, the weights v of its variable are taken away, v^2 g is added up, and v C_ij is
-        put on the others (theory page, "Intervals for fields").
+        f has the Lipschitz constants of the objective, and X_T is the state after the scan from the fixed initial
+        point. The recursion runs backwards through the scan: at a step that updates i, it adds v_i^2 g_i to the sum and
+        replaces the weight v_i by v_i C_ij on the neighbours j (theory page, "Intervals for fields").
         """
         form = self.anchor.space.form
         g = np.minimum(1.0 / form.curvature, 0.25 * form.width**2)
         return self._pull_back(objective, np.where(form.is_finite, 0.25 * form.width**2, g), self._rows.values)
 
     def steepness(self, objective: Objective) -> float:
-        """Bound the Lipschitz constant of f(X_T) as a function of independent standard normal variables, one a step.
+        """Bound the Lipschitz constant of f(X_T) as a function of one standard normal input for each step.
 
-        When x_j moves by 1, quantiles of x_i move by at most |Q_ij| / m_i if x_i is continuous. The bound is infinite
-        if f depends on a variable with finitely many values.
+        When x_j moves by 1, quantiles of a continuous x_i move by at most |Q_ij| / m_i. The bound is infinite if f
+        depends on a variable on a finite set.
         """
         form, rows = self.anchor.space.form, self._rows
         g = np.where(form.is_finite, np.inf, np.minimum(1.0 / form.curvature, 0.25 * form.width**2))
@@ -265,7 +271,7 @@ class ChainBounds:
         return float(np.sqrt(self._pull_back(objective, g, frozen(moved)))) * (1.0 + 4 * UNIT)
 
     def guess_variance(self, objective: Objective) -> float:
-        """Guess the variance of f(X_T): as if all conditional laws were as wide as at the start."""
+        """Estimate the variance of f(X_T) from the conditional variances at the start, without a guarantee."""
         space, rows, point = self.anchor.space, self._rows, self.anchor.point
         form = space.form
         bend = form.diagonal + sum(term.least_curvature(amount, point, point) for term, amount in form.likelihood)
@@ -279,7 +285,10 @@ class ChainBounds:
         return self._pull_back(objective, guess, frozen(rows.values * share))
 
     def _pull_back(self, objective: Objective, g: NDArray[np.float64], moved: NDArray[np.float64]) -> float:
-        """Return the sum of v^2 g over the steps, backwards, rounded up; `moved` has the entries of the rows."""
+        """Return the sum of v_i^2 g_i over all steps, rounded up, with the weights v pulled back as in `proxy`.
+
+        `moved` holds the entries of the rows by which weights are pulled back.
+        """
         rows, part = self._rows, self._rows.numbering
         v, total = np.zeros(part.size), np.zeros(1)
         known = part.holds(objective.positions)
@@ -298,9 +307,10 @@ _DIAGNOSED_SWEEPS, _CLOSE_DEVIATIONS = (10, 100), 0.05
 
 
 class FieldInfluence(Influence):
-    """The influence of a field: entry (i, j) bounds how far the mean of i moves when j moves by 1.
+    """The influence matrix of a Gaussian field: entry (i, j) bounds how far the mean of x_i moves when x_j moves by 1.
 
-    Distances have no bound without the start of a chain, which an influence does not hold: certificates take the field.
+    Certificates need the initial point of chains too, which an influence matrix does not contain. So `variation` and
+    the functions that choose scans take the field itself.
     """
 
 
@@ -327,7 +337,7 @@ for _function in (variation, optimize_scan, greedy_scan, shortest_scan):
 
 
 class _ScaledSearch:
-    """A field in the units of its start, as searches for scans take it, with the objective in these units."""
+    """The influence and the weights of a field in the units of its initial point, for the search of scans."""
 
     def __init__(self, field: GaussianField, targets: Any, weights: Any) -> None:
         self.space: FieldSpace = space_of(field)
@@ -342,7 +352,7 @@ class _ScaledSearch:
         self.influence = Influence._make(rows, field.n_variables, field.labels, None)
 
     def certify(self, result: ScanResult) -> ScanResult:
-        """The scan of a result, with the certificate of the field."""
+        """Return the scan that was found, with its certificate for the field."""
         return ScanResult(result.scan, certify(self.space.anchor, result.scan, self.objective))
 
 
@@ -390,15 +400,15 @@ def _measure(result: ScanResult, objective: Objective, criterion: str) -> float:
 
 @dataclass(frozen=True, repr=False)
 class FieldDiagnosis(Diagnosis):
-    """What `diagnose` found about a field.
+    """Findings of `diagnose` about a Gaussian field.
 
     Attributes
     ----------
-    dobrushin : dict from sweeps to share
-        Share of the variables whose distance from the field after this number of systematic sweeps is at most 0.05 of
-        their standard deviation given the others.
+    dobrushin : dict of int to float
+        For a number of systematic sweeps, the share of variables that are then certified to be close to the field, at a
+        Wasserstein distance of at most 0.05 conditional standard deviations.
     unbounded : int
-        Variables without limits on one side or both.
+        Number of variables without a limit on one side or both.
     """
 
     unbounded: int = 0

@@ -1,4 +1,4 @@
-"""The kernel of fields, and estimates by its chains, whose bias is bounded beforehand.
+"""The sampling kernel for Gaussian fields, and the estimation method that certifies the bias of its chains beforehand.
 
 [trusted: `FieldChains.propose`]
 """
@@ -39,7 +39,7 @@ from dobrushin.errors import ArgumentError, CertificateError
 
 @dataclass(frozen=True)
 class FieldKernel(ArrayKernel):
-    """Chains side by side: one update of all chains at a time, each with its own random words."""
+    """Kernel that updates one variable in many chains at once, each chain with its own random numbers."""
 
     region: ScanRegion
     sites: tuple[NDArray[np.float64], ...]
@@ -67,7 +67,7 @@ class FieldKernel(ArrayKernel):
     def start_at(
         cls, form: FieldTerms, region: ScanRegion, start: FixedStart, error: NDArray[np.float64]
     ) -> FieldKernel:
-        """Make the kernel of a region for chains with this start; `error` bounds the error of a draw of each site."""
+        """Make the kernel of a region for chains with this start; `error` bounds each variable's draw error."""
         place, point = region.place, start.point
         numbers = (form.diagonal, form.linear, form.lower, form.upper)
         amounts = form.amounts[:, place]
@@ -127,7 +127,7 @@ def _(model: GaussianField, scan: Scan, chains: int, kernel: str | None, initial
 
 
 def make_kernel(anchor: Anchor, scan: Scan, start: str = "near the modes") -> FieldKernel:
-    """Make the kernel of a scan, for chains that start at the anchor."""
+    """Make the kernel that runs a scan from an anchor's initial point; `start` describes the point in results."""
     form = anchor.space.form
     is_certified = bool(np.isfinite(anchor.unit).all())
     error = anchor.errors.distance if is_certified else np.full(form.n_variables, np.inf)
@@ -146,12 +146,12 @@ _UNDECIDED = (
 
 
 class FieldChains(Dobrushin):
-    """Chains of one scan from one initial point, with the bias bounded before sampling.
+    """Estimation method that runs one scan from one initial point, with the bias bounded before sampling.
 
     Attributes
     ----------
     clips : list of Clip or None
-        How means are averaged; None for counted questions.
+        How the values of each mean are clipped and averaged; None for probabilities and quantiles, which count chains.
     """
 
     remedy: ClassVar[str] = REMEDY
@@ -168,7 +168,7 @@ class FieldChains(Dobrushin):
 
     @property
     def drift(self) -> Drift:
-        """Bounds on the distance of the scan's chains from chains with exact draws."""
+        """Return bounds on how far the scan's chains are from chains with exact draws."""
         return self.chain.drift
 
     @classmethod
@@ -206,7 +206,7 @@ class FieldChains(Dobrushin):
         return cls(query, plan, kernel, proven, chain, clips)
 
     def needed_updates(self) -> int:
-        """Means stop early: with a budget they are drawn until it is spent."""
+        """Return 0 if sampling may stop early within a budget, and else the number of planned updates."""
         return 0 if self.query.budget is not None and self.plan.stops_early else self.plan.updates
 
     def counted_chains(self, aim: float) -> int:
@@ -225,7 +225,7 @@ class FieldChains(Dobrushin):
 
 
 def _bound_bias(query: Query, scan: Scan) -> Bias:
-    """Bound the bias of each question, from the one initial point."""
+    """Bound the bias of each question after the scan from the fixed initial point."""
     every = Objective(query.positions, np.ones(len(query.positions)), False)
     certificate = certify(query.space.anchor, scan, every)
     bounds = query.biases(certificate._problem.at(certificate._bounds, query.positions))
@@ -238,7 +238,7 @@ def _bound_bias(query: Query, scan: Scan) -> Bias:
 
 
 def _undecided(query: Query, chain: ChainBounds) -> float:
-    """Return the largest share of chains too close to an end of an event to be decided; 0 where that is tiny."""
+    """Return the largest expected share of chains that are too close to an event's ends to classify; 0 if tiny."""
     events = [question for question in query.questions if question.state == "probability"]
     errors = query.space.anchor.errors
     if events and query.proof:
@@ -248,7 +248,7 @@ def _undecided(query: Query, chain: ChainBounds) -> float:
 
 
 def _clip_for(query: Query, certificate: Any, chain: ChainBounds, question: Any, aim: float) -> Clip | None:
-    """Return how a mean is averaged; None for a counted question."""
+    """Choose how the values of a mean are clipped and averaged; None for a question that counts chains."""
     if question.is_counted:
         return None
     anchor, objective = chain.anchor, Objective(question.positions, question.slopes, False)
@@ -280,12 +280,15 @@ def _clip_for(query: Query, certificate: Any, chain: ChainBounds, question: Any,
 
 
 def _chains_expected(clips: list[Clip | None], chains: int) -> int:
-    """Return the number of chains after which all means are expected to be narrow."""
+    """Return the number of chains after which all means are expected to have narrow enough intervals."""
     return max(clip.stages[0].chains if clip is not None and clip.stages else chains for clip in clips)
 
 
 def chains_needed(query: Query, clips: list[Clip | None], left: float) -> int:
-    """Chains that the random error needs in the worst case; 0 where no number is enough."""
+    """Return the number of chains that is enough whatever is drawn; 0 if no number is enough.
+
+    `left` is the half-width that remains for the random error.
+    """
     if left <= 0:
         return 0
     needed = [

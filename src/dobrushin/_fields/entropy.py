@@ -1,7 +1,8 @@
-"""Estimates by random scans of a field on a box, whose relative entropy falls at a known rate. [trusted]
+"""Estimates of fields by random-scan chains on a box, whose relative entropy falls at a known rate. [trusted]
 
-Theory page, "Fields on boxes". Each chain starts uniformly near the middle of the box and updates variables that it
-chooses uniformly. Its relative entropy bounds its bias, and the box's probability outside is part of the bias.
+Theory page, "Fields on boxes". Each chain starts uniformly near the centre of the box, and each step updates a variable
+chosen uniformly. The chain's relative entropy bounds its bias on the box. The probability of the field outside the box
+is added to the bias bound.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _LONG_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class SpreadKernel(FieldKernel):
-    """Chains of a field that start uniformly on an interval for each variable."""
+    """Kernel for chains of a field that start uniformly on an interval for each variable."""
 
     spread: Floats = field(default_factory=lambda: np.zeros(0))  # half of the widths, by own number
 
@@ -66,7 +67,10 @@ class SpreadKernel(FieldKernel):
 
 @dataclass(frozen=True, kw_only=True)
 class BoxedQuery(Query):
-    """A query about a field on a box. Chains keep all variables: their means show where the field is in the box."""
+    """A query about a field restricted to a box.
+
+    Chains record all variables, not only the targets, because the sample means verify where in the box the field is.
+    """
 
     @cached_property
     def positions(self) -> NDArray[np.int64]:
@@ -78,16 +82,16 @@ class BoxedQuery(Query):
 
 
 class FieldEntropy(FieldChains):
-    """Random scans of a field on a box, with the bias bounded by relative entropy.
+    """Estimation method that runs random-scan chains on a box, with the bias bounded by relative entropy.
 
     Attributes
     ----------
     boxed : Boxed
     off : float
-        Bound on the probability that a chain, as drawn, differs from an exact draw of the field on the box by more
-        than `place`, under the best coupling.
+        Bound on the probability that a chain, drawn in floating point, is farther than the rounding error `place` from
+        an exact draw of the field on the box, under the best coupling.
     clips : list of Clip or None
-        How the values of each mean are clipped; None for questions that count chains.
+        How the values of each mean are clipped and averaged; None for questions that count chains.
     """
 
     name: ClassVar[str] = "entropy"
@@ -131,7 +135,7 @@ class FieldEntropy(FieldChains):
 
     @classmethod
     def _on(cls, query: Query, boxed: Boxed) -> FieldEntropy:
-        """Return the proposal for a field on a box."""
+        """Return this method's plan for the query on the given box."""
         decay, tolerance = decay_of(boxed), query.tolerance
         inner = FieldSpace(boxed.form.to_model(query.model.labels), query.space.place)
         questions = [replace(question, space=inner) for question in query.questions]
@@ -177,7 +181,7 @@ class FieldEntropy(FieldChains):
 
     @classmethod
     def _chains_for_centre(cls, query: Query, boxed: Boxed) -> int:
-        """Return the number of chains that give the means of all variables to within half of the allowed offset."""
+        """Return the number of chains that estimate all means to within half of the assumed offset from the centre."""
         if not boxed.stages:
             return 0
         error = _CENTRE_SHARE * (1.0 - query.confidence) / 2.0
@@ -217,7 +221,7 @@ class FieldEntropy(FieldChains):
 
 
 def make_spread(space: FieldSpace, decay: Decay, scan: Scan) -> SpreadKernel:
-    """Make the kernel for chains of a field on a box, with the start whose relative entropy is bounded."""
+    """Make the kernel for chains on a box, with the uniform start whose relative entropy is bounded."""
     form: FieldTerms = space.form
     region: ScanRegion = region_of(form, scan._updates(form.n_variables))
     plain = FieldKernel.start_at(form, region, FixedStart(decay.point, "near the middle"), space.anchor.errors.distance)
@@ -225,7 +229,7 @@ def make_spread(space: FieldSpace, decay: Decay, scan: Scan) -> SpreadKernel:
 
 
 def _slip(space: FieldSpace, steps: int) -> float:
-    """Bound the probability that a chain with rounded draws ends farther than `place` from one with exact draws.
+    """Bound the probability that a rounded chain ends farther than `place` from a chain with exact draws.
 
     At each step the conditional law differs from that of the exact chain, since the linear term is rounded and the
     neighbours are off by up to `place`.
@@ -260,9 +264,9 @@ def _bound_question(question: Any, boxed: Boxed, goal: float, off: float) -> tup
 
 
 class DeviationTally(FieldTally):
-    """Averages x - c and (x - c)^2, clipped, for the standard deviation of x; c is the centre of the box.
+    """Estimates the standard deviation of a variable x from clipped averages of x - c and (x - c)^2.
 
-    Both have confidence sequences with half of the error probability.
+    c is the centre of the box. Each average has a confidence sequence with half of the error probability.
     """
 
     def __init__(self, question: Any, terms: TallyTerms, boxed: Boxed, off: float, chains: int) -> None:
@@ -300,7 +304,7 @@ class DeviationTally(FieldTally):
 
 
 class BoxedRun(ChainRun):
-    """Chains of a field on a box, whose means show where the field is in the box."""
+    """A run of chains on a box that also averages all variables, to verify where in the box the field is."""
 
     method: FieldEntropy
 
@@ -316,7 +320,7 @@ class BoxedRun(ChainRun):
 
     @property
     def is_centred(self) -> bool:
-        """Return whether all means are certified to be as near to the centre as the bound on `outside` assumes.
+        """Return whether all means are certified to be as near to the box's centre as the bound on `outside` assumes.
 
         Half of the error probability is for the planned number of chains; the other half is shared among all other
         numbers n, in proportion to 1 / (n (n + 1)).

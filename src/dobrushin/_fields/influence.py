@@ -1,4 +1,4 @@
-"""Bounds on influences in fields: C_ij = s_i |Q_ij|, where s_i bounds the conditional variances. [trusted]
+"""Influence bounds for fields: C_ij = s_i |Q_ij|, where s_i bounds the variance of x_i given the others. [trusted]
 
 Theory page, "Fields". All numbers are rounded up.
 """
@@ -31,14 +31,17 @@ _FAR_OUT = 2.0**20
 
 
 class Variances(NamedTuple):
-    """For some variables, s_i: the largest variance that their conditional laws can have; and which bound it is."""
+    """Bounds on the conditional variances of some variables, and which theorem each bound comes from."""
 
     values: NDArray[np.float64]
     theorem: NDArray[np.uint8]
 
 
 def conditional_variances(form: FieldTerms, positions: NDArray[np.int64]) -> Variances:
-    """The smallest bound that is known for each of some variables; for a proof, the plainest one."""
+    """Return the smallest known bound on the conditional variance of each of some variables.
+
+    For a proof (`form.is_plain`) the simplest bound is returned, which the checker can recompute.
+    """
     finite = form.is_finite[positions]
     if form.is_plain:
         square = form.width[positions] ** 2
@@ -71,7 +74,7 @@ def _continuous(form: FieldTerms, positions: NDArray[np.int64]) -> tuple[NDArray
 
 
 def centred_variance(m: NDArray[np.float64], width: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Variance of N(0, 1/m) truncated to an interval of this width around 0; infinite widths are allowed."""
+    """Return the variance of N(0, 1/m) truncated to an interval of this width around 0; the width may be infinite."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         t = 0.5 * width * np.sqrt(m)
         inside = special.erf(t / np.sqrt(2.0))
@@ -81,7 +84,7 @@ def centred_variance(m: NDArray[np.float64], width: NDArray[np.float64]) -> NDAr
 
 
 def _field_range(form: FieldTerms, positions: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The least and the largest linear term linear_i - h_i that the neighbours can leave, rounded outwards."""
+    """Bound the linear term linear_i - sum_j Q_ij x_j of each variable over all values of its neighbours."""
     matrix = form.couplings
     first = matrix.indptr[positions].astype(np.int64)
     start, entry = row_entries(first, matrix.indptr[positions + 1] - first)
@@ -99,10 +102,10 @@ def _field_range(form: FieldTerms, positions: NDArray[np.int64]) -> tuple[NDArra
 def truncated_variance(
     m: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64], low: Any, high: Any
 ) -> NDArray[np.float64]:
-    """Largest variance of exp(-m x^2 / 2 + c x) on [lower, upper] for c from low to high.
+    """Return the largest variance of the density exp(-m x^2 / 2 + c x) on [lower, upper] for c between low and high.
 
-    It falls with the distance of the peak c / m from the middle of the interval (theory page), so the nearest peak
-    counts. Infinite where the closed form would cancel.
+    The variance falls with the distance of the peak c / m from the middle of the interval (theory page), so the nearest
+    peak gives the largest variance. The result is infinite where cancellation would spoil the closed form.
     """
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         middle = 0.5 * (lower + upper)  # infinite where one end is: the variance grows towards the open side
@@ -127,7 +130,11 @@ def truncated_variance(
 
 
 def _finite(form: FieldTerms, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """L^2 / 4; less for evenly spaced values, whose weights are log-concave; and for two values away from balance."""
+    """Bound the conditional variances of variables on finite sets of numbers.
+
+    The bound is L^2 / 4, with L the distance from the least to the largest value. It is smaller for evenly spaced
+    values, whose weights are log-concave, and for two values whose log-odds stay away from 0.
+    """
     width = form.width[positions]
     values = width * (width * 0.25)
     start, sizes = form.value_start[positions], np.diff(form.value_start)[positions]
@@ -144,7 +151,7 @@ def _finite(form: FieldTerms, positions: NDArray[np.int64]) -> tuple[NDArray[Any
 
 
 def _two_values(own: float, points: NDArray[np.float64], low: float, high: float) -> float:
-    """The variance at the log-odds nearest to 0 that the neighbours can leave."""
+    """Return the largest variance of a variable with two values, whose linear term is between `low` and `high`."""
     gap = float(points[1] - points[0])
     shift = -0.5 * own * (float(points[1]) ** 2 - float(points[0]) ** 2)
     if not np.isfinite(low) or not np.isfinite(high):
@@ -157,7 +164,7 @@ def _two_values(own: float, points: NDArray[np.float64], low: float, high: float
 
 @theorem_for(FieldTerms)
 def field_rows(form: FieldTerms, wanted: WantedRows) -> Bounds:
-    """C_ij = s_i |Q_ij|."""
+    """Return the influence bounds C_ij = s_i |Q_ij| for the wanted rows."""
     if wanted.method != "best":
         raise ArgumentError("method", "'best' for a field", wanted.method)
     bounds = wanted.no_bounds()

@@ -1,4 +1,4 @@
-"""Intervals from chains of a field: clipped means, counts, and order statistics. [trusted]"""
+"""Confidence intervals from the chains of a field: clipped means, counts, and order statistics. [trusted]"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SPARED = 1e-3
 
 
 class Limits(NamedTuple):
-    """Value and both limits of a row."""
+    """The estimate for a question, and both ends of its interval."""
 
     value: float
     low: float
@@ -43,31 +43,34 @@ class Limits(NamedTuple):
 
 
 class DrawStage(NamedTuple):
-    """A number of chains after which an interval from the sample variance is made, and its share of the error."""
+    """A planned number of chains at which sampling may stop.
+
+    The sample variance then gives an interval, for the share `share` of the error probability.
+    """
 
     chains: int
     share: float
 
 
 class Clip(NamedTuple):
-    """Parameters of a mean clipped to [low, low + span], with bounds on its random error.
+    """How values are clipped to [low, low + span] before averaging, with bounds on the random error of their mean.
 
     Attributes
     ----------
     low, span : float
     proxy : float
-        Variance proxy of the clipped values: sub-Gaussian, or a quarter of the squared span.
+        Variance proxy of the clipped values, which are sub-Gaussian; at most a quarter of the squared span.
     slack : float
-        Largest change of the mean by clipping and by drawing in floating point.
+        Largest change of the mean through clipping and through rounding of draws.
     chance : float
-        Probability that a chain is farther from an exact chain than `slack`.
+        Probability that a chain is farther from a chain with exact draws than `slack` allows for.
     shares : pair of floats
-        Of the error probability: for stopping early, and for all chains that were planned.
+        Shares of the error probability: for intervals that allow stopping early, and for the planned number of chains.
     steepness : float
-        Lipschitz constant of the clipped values of an exact chain as a function of independent standard normal
-        variables; infinite where there is none.
-    stages : tuple of Stage
-        Numbers of chains after which the sample variance gives an interval.
+        Lipschitz constant of a chain's clipped value as a function of its standard normal random inputs; infinite if
+        there is none.
+    stages : tuple of DrawStage
+        Numbers of chains at which the sample variance gives an interval.
     """
 
     low: float
@@ -80,7 +83,7 @@ class Clip(NamedTuple):
     stages: tuple[DrawStage, ...] = ()
 
     def most_chains(self, aim: float, error: float) -> int:
-        """Return a number of chains that makes the interval narrow enough whatever the data are; 0 if there is none."""
+        """Return a number of chains that makes the interval narrow enough for any data; 0 if there is none."""
         left, moved, chains = self.shares[1] * error, 0.0, 0
         for _ in range(200):  # the error probability that remains falls with their number
             if left <= 0 or aim <= 0:
@@ -104,14 +107,15 @@ class Clip(NamedTuple):
         return (self._deviation(left) / math.sqrt(chains) + moved) * (1.0 + 1e-9)
 
     def _deviation(self, error: float) -> float:
-        """Return the half-width for the average of N exact chains, times the square root of N."""
+        """Return sqrt(N) times the half-width of the interval from the average of N chains with exact draws."""
         chernoff = math.sqrt(2.0 * self.proxy * math.log(2.0 / error))
         return min(chernoff, self.steepness * normal_reach(0.5 * error))
 
     def varied_reach(self, chains: int, deviation: float, error: float) -> float:
-        """Return the half-width of the interval from this number of chains and their standard deviation.
+        """Return the half-width of the interval from a number of chains and their sample standard deviation.
 
-        Infinite if a chain may have drifted from an exact one (theory page, "Intervals from the sample variance").
+        It is infinite if the chance that some chain drifted from an exact chain uses up the error probability (theory
+        page, "Intervals from the sample variance").
         """
         error -= chains * self.chance
         if error <= 0 or not math.isfinite(self.steepness):
@@ -137,7 +141,7 @@ class Clip(NamedTuple):
         return float(reaches.min()) * (1.0 + 1e-9)
 
     def with_stages(self, aim: float, deviation: float, error: float) -> Clip:
-        """Return these parameters with stages for an expected standard deviation; without stages if they do not pay."""
+        """Return the parameters with stages for an expected standard deviation; without any if they do not pay."""
         planned = self._replace(shares=STAGED).most_chains(aim, error) or 2**52
         aim = aim - self.slack
         share, chains = _STAGES_SHARE / 2.0, 64
@@ -155,11 +159,11 @@ class Clip(NamedTuple):
         return self._replace(shares=STAGED, stages=tuple(stages))
 
     def _terms(self, chains: int, error: float) -> tuple[float, float]:
-        """Return the rest of the error probability, and how far the chains that drift can move the mean.
+        """Return the error probability left for chance fluctuations, and how far drifted chains can move the mean.
 
-        With high probability no chain drifts from an exact one, or at most k chains do. The choice with the narrower
-        interval is used, and its failure probability is subtracted from `error`. A chain that drifts moves the mean by
-        at most span / chains; without clipping the shift has no bound, so that no chain may drift.
+        Either all chains stay near their exact counterparts, or at most k chains drift. The case that gives the
+        narrower interval is used, and its failure probability is subtracted from `error`. A drifted chain moves the
+        mean by at most span / chains; without clipping there is no such bound, so no chain may drift.
         """
         error = self.shares[1] * error
         drifted = chains * self.chance
@@ -180,19 +184,19 @@ _RATES = 1.1 ** np.arange(-2.0, 60.0)
 
 
 def normal_reach(error: float) -> float:
-    """Return t such that F(Z) > E F(Z) + t with probability at most `error`, for normal Z and any 1-Lipschitz F.
+    """Return t such that F(Z) > E F(Z) + t with probability at most `error`, for any 1-Lipschitz F of normal inputs Z.
 
-    Of these functions min(z, q), with q the quantile of one normal variable, is above its mean by the most (theory
-    page, "Functions of normal variables").
+    The worst function is min(z, q), where q is the upper `error` quantile of one normal input z (theory page,
+    "Functions of normal variables").
     """
     q = -float(special.ndtri(error))
     return (q * float(special.ndtr(q)) + math.exp(-0.5 * q * q) / math.sqrt(2.0 * math.pi)) * (1.0 + 1e-12)
 
 
 def most_drifted(expected: float, error: float) -> float:
-    """Return a number that independent events exceed with probability `error` or less; `expected` bounds their mean.
+    """Return a number that a count of independent events exceeds with probability `error` or less.
 
-    k + 1 given ones all happen with a probability whose sum over all choices is at most expected^(k+1) / (k+1)!.
+    `expected` bounds the mean of the count. The probability of k + 1 or more events is at most expected^(k+1) / (k+1)!.
     """
     for k in range(1000):
         if (k + 1) * math.log(expected) - math.lgamma(k + 2) <= math.log(error) - 1e-6:
@@ -204,10 +208,11 @@ def make_clips(
     question: Any, states: NDArray[np.float64], distance: float, sigma2: float, steepness: float, drifted: float,
     chance: float,
 ) -> list[Clip]:  # fmt: skip
-    """Return the alternatives for averaging the values of a mean, with and without clipping.
+    """Return alternative parameters for averaging the values of a mean.
 
-    `states` is the start at the question's positions, `distance` bounds |E f(X_T) - f(x0)|, sigma2 is the
-    proxy; a chain as drawn is off by more than `drifted` with a probability of at most `chance`.
+    The last one relies on the variance proxy sigma2 of f(X_T), the first one only on the range to which values are
+    clipped. `states` is the initial point at the question's positions, and `distance` bounds |E f(X_T) - f(x0)|. A
+    rounded chain is off by more than `drifted` with probability at most `chance`.
     """
     least, most = question.bounds
     sigma = math.sqrt(sigma2)
@@ -226,16 +231,17 @@ def make_clips(
 
 
 def values_expected(aim: float, variance: float, error: float) -> float:
-    """Estimate how many values in [0, 1] with this variance an interval needs if it may stop early."""
+    """Estimate how many values in [0, 1] with this variance make an interval narrow enough, if it may stop early."""
     bet = min(LARGEST_BET, aim / max(variance, 1e-300))
     won = bet * aim - variance * (-math.log1p(-bet) - bet)
     return math.log(2.0 / (SHARES[0][0] * error)) / won if won > 0 else math.inf
 
 
 class TallyTerms(NamedTuple):
-    """Parameters of an interval: error probability, half-widths to reach, errors of draws, bias, and clipping.
+    """Parameters of a question's interval.
 
-    `aim` is the half-width without the bias and the errors of draws, `tolerance` that of the interval.
+    `error` is its error probability, `errors` bounds the errors of draws, `bias` bounds the bias, and `clip` says how
+    values are clipped. `tolerance` is the half-width to reach, `aim` the same without bias and errors of draws.
     """
 
     error: float
@@ -247,7 +253,7 @@ class TallyTerms(NamedTuple):
 
 
 class FieldTally(Tally):
-    """Counts or averages of the chains so far, for one question; its limits are widened by the bias."""
+    """Collects the chains' values for one question as counts or averages; its interval is widened by the bias."""
 
     def __init__(self, question: Any, terms: TallyTerms) -> None:
         super().__init__(question)
@@ -263,15 +269,18 @@ class FieldTally(Tally):
 
     @abstractmethod
     def take(self, values: NDArray[np.float64]) -> None:
-        """Take the values of more chains into account."""
+        """Add the values of more chains."""
 
     @abstractmethod
     def ends(self, early: bool) -> Limits:
-        """Return the interval; `early` says that something else than the plan ended the run."""
+        """Return the interval; `early` says that the run ended before the planned number of chains."""
 
 
 def deciding_error(question: Any, errors: DrawErrors) -> float:
-    """Return a distance from the ends of the interval: rounding may misplace closer draws. It is 0 on finite sets."""
+    """Return how close to an end of an event's interval a draw is left undecided because of rounding.
+
+    The distance is 0 for variables on finite sets.
+    """
     i, (low, high) = question.positions[0], question.target._ends
     if question.space.form.is_finite[i]:
         return 0.0
@@ -280,11 +289,11 @@ def deciding_error(question: Any, errors: DrawErrors) -> float:
 
 
 def undecidable_share(question: Any, errors: DrawErrors) -> float:
-    """Bound the expected share of chains that are too near an end of the question's interval to be classified.
+    """Bound the expected share of chains that are too near an end of the event's interval to be classified.
 
     A conditional density is at most 1 / integral of exp(-slope d - curvature d^2 / 2) over distances d from its mode on
-    the longer side of the mode. `pull` bounds the slope without likelihoods, and so e^x times the exposure at a
-    mode that is not the lower end.
+    the longer side of the mode. `pull` bounds the slope without likelihoods, and so e^x times the exposure at a mode
+    that is not the lower end.
     """
     form, i = question.space.form, int(question.positions[0])
     error = deciding_error(question, errors)
@@ -303,7 +312,7 @@ def undecidable_share(question: Any, errors: DrawErrors) -> float:
 
 
 class EventTally(FieldTally):
-    """Bounds the number of chains in an interval from below and above: each draw is rounded by less than its error."""
+    """Counts the chains in an interval, from below and from above: rounding leaves chains near its ends undecided."""
 
     def __init__(self, question: Any, terms: TallyTerms) -> None:
         super().__init__(question, terms)
@@ -336,7 +345,7 @@ class EventTally(FieldTally):
 
 
 class QuantileTally(FieldTally):
-    """Sorts the chains' values, and finds the two ranks between which the quantile lies (theory page, "Quantiles")."""
+    """Sorts the chains' values and takes two of them as the interval's ends (theory page, "Quantiles")."""
 
     def __init__(self, question: Any, terms: TallyTerms) -> None:
         super().__init__(question, terms)
@@ -363,10 +372,10 @@ class QuantileTally(FieldTally):
 
 
 def ranks(chains: int, least: float, most: float, error: float, early: bool) -> tuple[int, int]:
-    """Return ranks r, s: an event of probability >= `least` occurs at least r times; one of <= `most`, below s times.
+    """Return two ranks r and s for the confidence interval of a quantile.
 
-    Both statements fail with probability at most `error`. Counts whose confidence limits exclude the probability are
-    ruled out.
+    An event with probability `least` or more occurs in at least r of the chains, and an event with probability `most`
+    or less in fewer than s of them. Both statements together fail with probability at most `error`.
     """
 
     def first(fits: Callable[[int], bool]) -> int:
@@ -382,7 +391,7 @@ def ranks(chains: int, least: float, most: float, error: float, early: bool) -> 
 
 
 class ClippedMean(FieldTally):
-    """Averages of clipped values: a confidence sequence during the run, stages, an interval for the planned chains."""
+    """Averages clipped values, with a confidence sequence, stages and an interval for the planned number of chains."""
 
     def __init__(self, question: Any, clip: Clip, terms: TallyTerms) -> None:
         super().__init__(question, terms)
@@ -438,7 +447,7 @@ class ClippedMean(FieldTally):
 
 
 class PlannedMean(FieldTally):
-    """Averages values as they are, over the number of chains that was planned."""
+    """Averages values without clipping them, over exactly the planned number of chains."""
 
     def __init__(self, question: Any, clip: Clip, terms: TallyTerms) -> None:
         super().__init__(question, terms)

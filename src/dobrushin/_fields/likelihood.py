@@ -1,9 +1,9 @@
-"""Likelihoods of observations of single variables, and the functions of a variable that they add. [trusted: `Term`]
+"""Likelihoods of observations of single variables, and the convex functions that they add to a field. [trusted: `Term`]
 
 A likelihood becomes part of a field: -log p(y | x_i) = -pull x_i + precision x_i^2 / 2 + sum_k amount_k g_k(x_i), up to
-a constant, with convex functions g_k, the terms, and amounts that are not negative. So a likelihood that these terms
-express is one function here, or anywhere: influence, draws, certificates, files and proofs know the terms alone. A new
-term is a class here, its formulas in `_kernels/field_draws.py`, and for proofs those in `verify/fields.py`.
+a constant, with convex functions g_k, the terms, and non-negative amounts. A likelihood that these terms express is one
+function, here or outside of this package: influence, draws, certificates, files and proofs depend on the terms alone. A
+new term is a class here, its formulas in `_kernels/field_laws.py`, and for proofs those in `verify/fields.py`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ LARGEST_EXPONENT = 640
 
 
 class Term(ABC):
-    """A convex and increasing function g of one variable; a field adds amount_i g(x_i) to phi_i.
+    """A convex and increasing function g of one variable; a field adds amount_i g(x_i) to the energy of variable i.
 
-    All methods take amounts of some variables (not negative), and return an array or number for them.
+    All methods take the non-negative amounts of some variables, and return one number for each of them.
 
     Attributes
     ----------
     name : str
         Name of the array of amounts in files.
     work : float
-        How much longer a draw takes where the amount is positive, as a multiple of a Gaussian draw
+        Additional time of a draw where the amount is positive, as a multiple of the time of a Gaussian draw
         (`benchmarks/fields.py rates`).
     """
 
@@ -44,39 +44,39 @@ class Term(ABC):
 
     @abstractmethod
     def value(self, amount: Floats, x: Floats) -> Floats:
-        """Return amount g(x)."""
+        """Return amount * g(x)."""
 
     @abstractmethod
     def slope(self, amount: Floats, x: Floats) -> Floats:
-        """Return amount g'(x)."""
+        """Return amount * g'(x)."""
 
     @abstractmethod
     def bound_slope(self, amount: Floats, x: Floats) -> Floats:
-        """Bound the numbers that the slope near x is computed from."""
+        """Bound the size of the numbers that go into `slope` near x, for bounds on rounding errors."""
 
     @abstractmethod
     def bound_draws(self, amount: Floats) -> Floats:
-        """Bound the slope at any mode, where the other terms of the variable do not bound it."""
+        """Bound the slope at the mode of a conditional law where the other terms of the variable do not bound it."""
 
     @abstractmethod
     def least_curvature(self, amount: Floats, lower: Floats, upper: Floats) -> Floats:
-        """Return the least amount g''(x) for x from lower to upper."""
+        """Return the minimum of amount * g''(x) for x between lower and upper."""
 
     @abstractmethod
     def largest_curvature(self, amount: Floats, lower: Floats, upper: Floats) -> Floats:
-        """Return a bound on amount g''(x) for x from lower to upper."""
+        """Return an upper bound on amount * g''(x) for x between lower and upper."""
 
     @abstractmethod
     def near_mode(self, amount: float, pull: float, lower: float) -> tuple[float, float]:
-        """Bound slope and curvature within 1 of a mode at which the other terms have a slope of at most `pull`."""
+        """Bound slope and curvature within 1 of a mode where the other terms have a slope of at most `pull`."""
 
     def find_overflow(self, amount: Floats, size: Floats, lower: Floats) -> Bools:
-        """Return where e^x may exceed e^LARGEST_EXPONENT in a draw; `size` bounds the slope of the other terms."""
+        """Return which variables may have e^x above e^LARGEST_EXPONENT; `size` bounds the slope of the other terms."""
         return np.zeros(len(amount), dtype=np.bool_)
 
 
 class Exponential(Term):
-    """g(x) = e^x: counts with a rate, and waiting times."""
+    """The term g(x) = e^x of Poisson counts and of exponential waiting times."""
 
     name = "exposure"
     work = 9.5
@@ -111,7 +111,7 @@ class Exponential(Term):
 
 
 class Softplus(Term):
-    """g(x) = log(1 + e^x): trials with log-odds x."""
+    """The term g(x) = log(1 + e^x) of binomial outcomes with log-odds x."""
 
     name = "trials"
     work = 9.5
@@ -149,7 +149,7 @@ TERMS: tuple[Term, ...] = (Exponential(), Softplus())
 
 
 def per_variable(value: Any, labels: Sequence[Hashable], fill: float, argument: str) -> NDArray[np.float64]:
-    """Return a number for each variable, from a number, an array or a dict from labels; `fill` for labels left out."""
+    """Return one number for each variable, from a number, an array or a dict of labels; `fill` for missing labels."""
     n = len(labels)
     if value is None:
         return np.full(n, fill)
@@ -173,7 +173,7 @@ def require_all(
     fine: NDArray[np.bool_], array: NDArray[np.float64], labels: Sequence[Hashable], argument: str,
     requirement: str,
 ) -> None:  # fmt: skip
-    """Fail at the first variable where `fine` is false."""
+    """Raise ArgumentError for the first variable where `fine` is false."""
     if not fine.all():
         i = int(np.argmin(fine))
         raise ArgumentError(argument, requirement, float(array[i]), f"variable {labels[i]!r}")
@@ -182,7 +182,7 @@ def require_all(
 def read_counts(
     value: Any, labels: Sequence[Hashable], argument: str, most: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """Observed whole numbers; NaN where nothing was observed."""
+    """Return observed counts (whole numbers) after checking them; NaN for unobserved variables."""
     counts = per_variable(value, labels, np.nan, argument)
     seen = ~np.isnan(counts)
     fine = ~seen | (counts >= 0) & (counts <= 2.0**53) & (counts == np.floor(counts))
@@ -196,7 +196,7 @@ def read_counts(
 
 
 class Added(NamedTuple):
-    """The terms that observations add to a field; one number per variable, 0 for unobserved ones.
+    """Contributions of observations to a field: one number for each variable, 0 for unobserved ones.
 
     Attributes
     ----------
@@ -207,9 +207,9 @@ class Added(NamedTuple):
     amounts : mapping
         Added to the amounts of terms, by the names of the terms.
     precision : array, optional
-        Added to the diagonal.
+        Added to the diagonal of the precision matrix.
     pull_error : array, optional
-        Bounds on the rounding of `pull`.
+        Bounds on the rounding errors of `pull`.
     """
 
     seen: Bools
@@ -225,14 +225,14 @@ LIKELIHOODS: dict[str, Likelihood] = {}
 
 
 def register(function: Likelihood) -> Likelihood:
-    """Register a likelihood by its name, for `GaussianField.observe`."""
+    """Register a likelihood under its function's name, for `GaussianField.observe`."""
     LIKELIHOODS[function.__name__] = function
     return function
 
 
 @register
 def poisson(labels: Sequence[Hashable], counts: Any, exposure: Any = 1.0) -> Added:
-    """Counts_i ~ Poisson(exposure_i e^{x_i})."""
+    """Return the contribution of observed counts to a field: counts_i ~ Poisson(exposure_i e^{x_i})."""
     values = read_counts(counts, labels, "counts")
     seen = ~np.isnan(values)
     rates = per_variable(exposure, labels, np.nan, "exposure")
@@ -243,7 +243,7 @@ def poisson(labels: Sequence[Hashable], counts: Any, exposure: Any = 1.0) -> Add
 
 @register
 def bernoulli(labels: Sequence[Hashable], outcomes: Any, trials: Any = 1) -> Added:
-    """Outcomes_i ~ Binomial(trials_i, 1 / (1 + e^{-x_i}))."""
+    """Return the contribution of observed outcomes to a field: outcomes_i ~ Binomial(trials_i, 1 / (1 + e^{-x_i}))."""
     tried = read_counts(trials, labels, "trials")
     values = read_counts(outcomes, labels, "outcomes", np.nan_to_num(tried))
     seen = ~np.isnan(values)
@@ -252,7 +252,7 @@ def bernoulli(labels: Sequence[Hashable], outcomes: Any, trials: Any = 1) -> Add
 
 @register
 def normal(labels: Sequence[Hashable], values: Any, precision: Any = 1.0) -> Added:
-    """Values_i ~ N(x_i, 1 / precision_i)."""
+    """Return the contribution of measured values to a field: values_i ~ N(x_i, 1 / precision_i)."""
     measured = per_variable(values, labels, np.nan, "values")
     seen = ~np.isnan(measured)
     require_all(~seen | (np.abs(measured) <= check.LARGEST), measured, labels, "values", check.FINITE)

@@ -1,4 +1,4 @@
-"""Gaussian fields, with likelihoods and boxes, and with variables on finite sets of numbers beside them."""
+"""Gaussian fields: continuous variables with likelihoods and limits, beside variables on finite sets of numbers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from dobrushin.typing import Evidence, Graph, Matrix, PerVariable
 
 
 class GaussianField(Model):
-    """Gaussian field on a box: continuous variables that are coupled by a sparse precision matrix.
+    """Gaussian Markov random field: continuous variables coupled by a sparse precision matrix, with optional limits.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class GaussianField(Model):
     @classmethod
     @public()
     def car(cls, graph: Graph | Matrix, rho: float, precision: float = 1.0, **options: Any) -> GaussianField:
-        """Proper conditional autoregression: P = precision (D - rho W).
+        """Return a proper conditional autoregression: P = precision (D - rho W).
 
         Parameters
         ----------
@@ -143,7 +143,9 @@ class GaussianField(Model):
     @classmethod
     @public()
     def leroux(cls, graph: Graph | Matrix, rho: float, precision: float = 1.0, **options: Any) -> GaussianField:
-        """The prior of Leroux: P = precision ((1 - rho) I + rho (D - W)); parameters as for `car`, rho from 0 to 1.
+        """Return the prior of Leroux: P = precision ((1 - rho) I + rho (D - W)), with rho from 0 to 1.
+
+        The other parameters are those of `car`.
 
         Examples
         --------
@@ -178,7 +180,7 @@ class GaussianField(Model):
     def grid(
         cls, rows: int, cols: int, rho: float = 0.9, precision: float = 1.0, *, periodic: bool = False, **options: Any
     ) -> Model:
-        """A lattice with four neighbours, sites in row-major order: P_ii = precision, P_ij = -rho precision / 4.
+        """Return a square lattice in row-major order: P_ii = precision, P_ij = -rho precision / 4 for neighbours.
 
         Parameters
         ----------
@@ -275,7 +277,7 @@ class GaussianField(Model):
 
     @public()
     def poisson(self, counts: PerVariable, exposure: PerVariable = 1.0) -> GaussianField:
-        """The field given counts: counts_i ~ Poisson(exposure_i e^{x_i}).
+        """Return the field given observed counts: counts_i ~ Poisson(exposure_i e^{x_i}).
 
         Parameters
         ----------
@@ -295,7 +297,7 @@ class GaussianField(Model):
 
     @public()
     def bernoulli(self, outcomes: PerVariable, trials: PerVariable = 1) -> GaussianField:
-        """The field given outcomes: P(outcome_i = 1) = 1 / (1 + e^{-x_i}).
+        """Return the field given binary or binomial outcomes: P(outcome_i = 1) = 1 / (1 + e^{-x_i}).
 
         Parameters
         ----------
@@ -314,7 +316,7 @@ class GaussianField(Model):
 
     @public()
     def normal(self, values: PerVariable, precision: PerVariable = 1.0) -> GaussianField:
-        """The field given measurements: values_i ~ N(x_i, 1 / precision_i).
+        """Return the field given noisy measurements: values_i ~ N(x_i, 1 / precision_i).
 
         Parameters
         ----------
@@ -335,7 +337,7 @@ class GaussianField(Model):
 
     @public()
     def observe(self, likelihood: str, observations: Any, **parameters: Any) -> GaussianField:
-        """The field given observations, with a likelihood by its name.
+        """Return the field given observations, with the likelihood of this name.
 
         Parameters
         ----------
@@ -344,7 +346,7 @@ class GaussianField(Model):
         observations : array or dict from labels
             NaN, or no entry, where nothing was observed.
         **parameters
-            Those of the likelihood.
+            Parameters of the likelihood, such as ``exposure``.
 
         Examples
         --------
@@ -357,7 +359,7 @@ class GaussianField(Model):
         return self._add(LIKELIHOODS[likelihood](self._labels, observations, **parameters))
 
     def _add(self, added: Added) -> GaussianField:
-        """Return the field with the terms of observations."""
+        """Return the field with the contributions of observations."""
         form, labels = self._form, self._labels
         require_continuous(form, added.seen, labels)
         amounts = form.amounts.copy()
@@ -379,7 +381,7 @@ class GaussianField(Model):
 
     @property
     def precision(self) -> Any:
-        """P with the precisions of normal likelihoods, as a CSR matrix."""
+        """Return the precision matrix P as a CSR matrix, including the precisions of normal likelihoods."""
         n = self.n_variables
         return sparse.csr_array(self._form.couplings + sparse.dia_array((self._form.diagonal[None], [0]), shape=(n, n)))
 
@@ -390,17 +392,17 @@ class GaussianField(Model):
 
     @property
     def lower(self) -> NDArray[np.float64]:
-        """Lower ends of the intervals."""
+        """Return the lower limit of each variable."""
         return self._form.lower
 
     @property
     def upper(self) -> NDArray[np.float64]:
-        """Upper ends of the intervals."""
+        """Return the upper limit of each variable."""
         return self._form.upper
 
     @public()
     def condition(self, evidence: Evidence) -> GaussianField:
-        """The field of the remaining variables, given the values of some (rounded to doubles).
+        """Return the field of the remaining variables given the values of some, which are rounded to doubles.
 
         Examples
         --------
@@ -422,7 +424,6 @@ class GaussianField(Model):
         return dict(zip(known, values, strict=True))
 
     def _require_value(self, i: int, value: Any, argument: str, where: str) -> None:
-        """A value that variable `i` can have."""
         form = self._form
         low, high = max(form.lower[i], -check.LARGEST), min(form.upper[i], check.LARGEST)
         number = value if np.ndim(value) == 0 and isinstance(value, Real | np.ndarray | np.bool_) else np.nan
@@ -453,7 +454,7 @@ class GaussianField(Model):
 
 
 def _read_prior(graph: Any, rho: Any, precision: Any) -> tuple[Any, NDArray[np.float64], Any, float]:
-    """Return the weights of a graph, their sums, its labels, and the precision."""
+    """Return the edge weights of a graph, their sums at each node, the graph's labels, and the checked precision."""
     weights, labels = read_graph(graph)
     if not check.is_real(rho) or not -1 < float(rho) < 1:
         raise ArgumentError("rho", "between -1 and 1, both excluded: the field is improper there", rho)
@@ -461,6 +462,5 @@ def _read_prior(graph: Any, rho: Any, precision: Any) -> tuple[Any, NDArray[np.f
 
 
 def _round_up(*errors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sum of bounds, rounded up."""
     total: NDArray[np.float64] = np.sum(errors, axis=0) * (1.0 + 2.0**-50)
     return total

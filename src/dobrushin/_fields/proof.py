@@ -1,4 +1,4 @@
-"""Proofs about fields: the field around a scan, its initial point, and the draws, for the checker."""
+"""Writers of proofs about fields: the variables around a scan, the initial point and the chains' outcomes."""
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ _END_PART = 1e-6
 
 
 class PartOfField:
-    """The part of a field that a claim about a scan rests on: the updated variables, their start, and their neighbours.
+    """The variables of a field on which a claim about a scan depends, numbered as in the proof file.
 
-    How far an unbounded variable is from its start depends on its neighbours, which belong to the part too; that of a
-    bounded one depends on its box alone.
+    These are the variables that the scan updates, the targets, and neighbours: those of the updated variables and those
+    of unbounded variables. The distance of an unbounded variable from its initial value depends on its neighbours; that
+    of a bounded variable depends on its limits alone.
     """
 
     def __init__(
         self, field: GaussianField, evidence: Mapping[Hashable, float], scan: Scan, asked: NDArray[np.int64],
         anchor: Anchor, drift: NDArray[np.float64],
     ) -> None:  # fmt: skip
-        """The scan, the targets, the anchor and the drift are of the field given the evidence."""
+        """Collect the part of a field; scan, targets, anchor and drift belong to the field given the evidence."""
         form = self.form = field._form
         self.field, n = field, form.n_variables
         known = np.array([field.index(label) for label in evidence], dtype=np.int64)
@@ -70,7 +71,7 @@ class PartOfField:
     def _reached(
         self, inside: NDArray[np.int64], scanned: NDArray[np.int64], is_bounded: NDArray[np.bool_]
     ) -> NDArray[np.int64]:
-        """Add neighbours of the updated and of the unbounded variables, and on through unbounded neighbours."""
+        """Add the neighbours of updated and of unbounded variables, continuing through unbounded neighbours."""
         matrix = self.form.couplings
         seen, shell = inside, np.union1d(scanned, inside[~is_bounded[inside]])
         while len(shell):
@@ -79,14 +80,14 @@ class PartOfField:
         return seen.astype(np.int64)
 
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers in the proof of variables of the field given the evidence."""
+        """Return the numbers in the proof file of variables at these positions of the field given the evidence."""
         return np.searchsorted(self.positions, self.given.positions[positions])
 
     def write(
         self, path: str | os.PathLike[str], scan: Scan, questions: list[dict[str, Any]], part: dict[str, Any],
         numbers: list[list[float]], ends: tuple[list[list[float]], list[list[float]]],
     ) -> None:  # fmt: skip
-        """The file."""
+        """Write the proof file."""
         arrays = Arrays()
         tables = np.zeros((len(self.couplings), 4))
         tables[:, 3] = -self.couplings
@@ -108,7 +109,7 @@ class PartOfField:
 
 
 def write_field_variation(certificate: FieldVariation, path: str | os.PathLike[str]) -> None:
-    """See `FieldVariation.write_proof`."""
+    """Write the proof of a certificate (see `FieldVariation.write_proof`)."""
     scan, objective, anchor = certificate._scan, certificate._objective, certificate._anchor
     if scan.is_random:
         requirement = "one of a fixed scan: random steps are bounded on average, and the checker knows single scans"
@@ -165,7 +166,7 @@ def _describe(question: Any, part: PartOfField) -> dict[str, Any]:
 
 
 def _numbers(tally: Any) -> list[float]:
-    """Return the outcomes of the chains for a question."""
+    """Return the outcomes of the chains for a question, as numbers in the proof file."""
     if isinstance(tally, PlannedMean):
         return [tally.total / tally.chains]
     if isinstance(tally, EventTally):
@@ -176,7 +177,7 @@ def _numbers(tally: Any) -> list[float]:
 
 
 def _ends(tally: Any, question: TargetQuestion) -> tuple[list[float], list[float]]:
-    """The interval, rounded outwards."""
+    """Return both ends of a question's interval, rounded outwards to few digits."""
     value, low, high = tally.ends(False)
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ArgumentError("estimate", "one whose intervals are all finite", (low, high))

@@ -1,4 +1,4 @@
-"""Targets and questions about a field, and how a Wasserstein distance bounds their bias. [trusted]"""
+"""Targets and questions about a field, with bounds on their bias from Wasserstein distances. [trusted]"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OfOneVariable(Target):
 
 @dataclass(frozen=True)
 class Exceeds(OfOneVariable):
-    """The probability that a variable of a field is above a threshold, as a target of `estimate`.
+    """Target of `estimate`: the probability that a variable of a field is above a threshold.
 
     Parameters
     ----------
@@ -58,7 +58,6 @@ class Exceeds(OfOneVariable):
 
     @property
     def _ends(self) -> tuple[float, float]:
-        """Least and largest value that do not make it true: above the first, up to the second."""
         return float(self.threshold), float("inf")
 
     @property
@@ -68,7 +67,7 @@ class Exceeds(OfOneVariable):
 
 @dataclass(frozen=True)
 class Between(OfOneVariable):
-    """The probability that a variable of a field is in an interval, ends included, as a target of `estimate`.
+    """Target of `estimate`: the probability that a variable of a field is in an interval, ends included.
 
     Parameters
     ----------
@@ -95,7 +94,6 @@ class Between(OfOneVariable):
 
     @property
     def _ends(self) -> tuple[float, float]:
-        """Both ends."""
         return float(self.low), float(self.high)
 
     @property
@@ -105,7 +103,7 @@ class Between(OfOneVariable):
 
 @dataclass(frozen=True)
 class Quantile(OfOneVariable):
-    """A quantile of a variable of a field, as a target of `estimate`: the least q with P(x <= q) >= level.
+    """Target of `estimate`: a quantile of a variable of a field, the least q with P(x <= q) >= level.
 
     The tolerance is a probability here, not a distance: as many chains are drawn as would give P(x <= q) within it. The
     ends of the interval are then sample quantiles whose levels are at most twice the tolerance from `level`.
@@ -146,7 +144,7 @@ class Quantile(OfOneVariable):
 
 @dataclass(frozen=True)
 class Deviation(OfOneVariable):
-    """The standard deviation of a variable of a field, as a target of `estimate`.
+    """Target of `estimate`: the standard deviation of a variable of a field.
 
     As many chains are drawn as for a probability of the same tolerance; the interval may be wider than the tolerance.
 
@@ -175,10 +173,10 @@ class Deviation(OfOneVariable):
 
 @dataclass(frozen=True)
 class Summary(OfOneVariable):
-    """Mean, standard deviation, quantiles and an exceedance probability of a variable of a field, from one run.
+    """Target of `estimate`: mean, standard deviation, quantiles and a tail probability of a field's variable.
 
-    A target of `estimate` that stands for several: the label, a `Deviation`, a `Quantile` for each level and, with a
-    threshold, an `Exceeds`. All intervals of a call hold at once.
+    The summary stands for several targets: the label (the mean), a `Deviation`, a `Quantile` for each level and, with a
+    threshold, an `Exceeds`. They share one run, and all intervals of a call hold at once.
 
     Parameters
     ----------
@@ -217,9 +215,10 @@ class Summary(OfOneVariable):
 
     @staticmethod
     def table(answer: Any) -> Any:
-        """Return a DataFrame with a row for each label: values, and both ends of their intervals.
+        """Return a pandas DataFrame with one row for each label: the values, and both ends of their intervals.
 
-        The index has the labels, so that the table joins other tables about the same areas, such as a GeoDataFrame.
+        The labels are the index, so that the table can be joined with others about the same areas, such as a
+        GeoDataFrame.
         """
         pandas = require("pandas", "formats")
         rows: dict[Hashable, dict[str, float]] = {}
@@ -230,7 +229,7 @@ class Summary(OfOneVariable):
 
 
 def _column(target: OfOneVariable) -> str:
-    """Return the name of a target's column in a table of summaries."""
+    """Return the name of a target's column in a summary table, such as "5%" or "sd"."""
     if isinstance(target, Quantile):
         return f"{100 * target.level:g}%"
     if isinstance(target, Exceeds):
@@ -245,17 +244,19 @@ _MEANS = "empirical Bernstein or Gaussian concentration"  # intervals
 
 @dataclass(frozen=True)
 class FieldQuestion(TargetQuestion):
-    """One row of the answer: a mean, the probability of an interval, or a quantile.
+    """A single quantity to estimate: a mean, a probability, a quantile or a standard deviation.
 
     Attributes
     ----------
     positions : array
-        Of the variables that it looks at.
+        Positions of the variables that the question depends on.
     slopes : array
-        Lipschitz constants of the averaged function, 1 for events.
+        Lipschitz constants of the averaged function in these variables; 1 for probabilities and quantiles.
     space : FieldSpace
     target : label or Target
     state : str or None
+        The kind of question: "mean", "probability", "quantile", "sd", or None for a statistic.
+
     """
 
     positions: NDArray[np.int64]
@@ -279,7 +280,7 @@ class FieldQuestion(TargetQuestion):
         return weights
 
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Bound the bias after a scan that updates all of the question's variables."""
+        """Bound the bias of the question after a scan that updates all of its variables."""
         anchor: Anchor = self.space.anchor
         distances = disagreement * anchor.unit[self.positions] * (1.0 + 4 * UNIT)
         if not self.is_counted:
@@ -289,11 +290,14 @@ class FieldQuestion(TargetQuestion):
         return np.minimum(1.0, (distances * self.space.tilt[self.positions] + slips) * (1.0 + 4 * UNIT))
 
     def values(self, states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
-        """Return the values to average for states of shape (chains, positions), from chain `first` on."""
+        """Return the value of the averaged function in each chain; `states` has shape (chains, positions).
+
+        `first` is the number of the first of these chains in the run.
+        """
         return self.target.values(states, first) if isinstance(self.target, Statistic) else states[:, 0]
 
     def tally_for(self, terms: TallyTerms) -> FieldTally:
-        """Return the tally that collects the values of the chains for this question."""
+        """Return the tally that collects the chains' values for this question."""
         if self.is_counted:
             return QuantileTally(self, terms) if isinstance(self.target, Quantile) else EventTally(self, terms)
         assert terms.clip is not None

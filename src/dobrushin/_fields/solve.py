@@ -1,9 +1,9 @@
-"""Exact answers for Gaussian fields: linear systems whose error is bounded through Dobrushin's condition. [trusted]
+"""Exact answers for Gaussian fields, from linear systems with bounds on the errors of their solutions. [trusted]
 
-From P e = r follows |e| <= C |e| + |r| / m, so any w >= C w + |r| / m bounds the error e of a solution with residual r.
-Where Dobrushin's condition fails, small fields have the bound |P^-1| |r|, from an inverse whose own error is bounded.
-Outside a region, the solution itself is bounded by the largest row of C; so a part of the field is enough. Of a grid by
-a function, only regions around targets are ever made.
+A solution with residual r has an error e with P e = r, so |e| <= C |e| + |r| / m. Any w >= C w + |r| / m therefore
+bounds the error, if Dobrushin's condition holds. Where it fails, small fields have the bound |P^-1| |r|, from an
+inverse whose own error is bounded. Solutions outside a region are bounded by the largest row sum of C, so it is enough
+to solve a region around each target. A grid whose linear terms are a function is only ever built in such regions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NDTR_ERROR = 1e-14
 
 
 class Solution(NamedTuple):
-    """Mean and variance of one variable, each with a bound on its error."""
+    """Mean and variance of a variable, each with a bound on its numerical error."""
 
     mean: float
     mean_error: float
@@ -55,7 +55,7 @@ class Solution(NamedTuple):
 
 
 class System:
-    """The rows of a region, factorised; everything outside it has a solution of at most `outside` in size."""
+    """The factorised linear system of a region of the field."""
 
     def __init__(self, form: FieldTerms, region: NDArray[np.int64], whole: Numbering | None = None) -> None:
         self.part = Numbering(form.n_variables, region)
@@ -85,9 +85,10 @@ class System:
     def solve(
         self, right: NDArray[np.float64], right_error: NDArray[np.float64] | float = 0.0
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Solve, refine once, and bound the residual over the diagonal, for every system within the rounding of terms.
+        """Solve the system for a right side, and bound each residual divided by the diagonal.
 
-        `right_error` bounds the rounding of the right side.
+        The solution is refined once. The bounds hold for every system whose terms differ by their rounding errors at
+        most; `right_error` bounds those of the right side.
         """
         x = self.factors.solve(right)
         x = x + self.factors.solve(right - self.precision @ x)
@@ -99,12 +100,16 @@ class System:
 
     @cached_property
     def means(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The solution for the mean, and the bound on its residual."""
+        """Return the means of the region's variables, with the bounds on their residuals."""
         return self.solve(self.linear, self.linear_error)
 
     @cached_property
     def _shares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Errors for a residual of 1 everywhere, and for a solution of 1 outside; sums of supersolutions are such."""
+        """Return the errors caused by residuals of 1 everywhere, and those caused by values of 1 outside the region.
+
+        Both are supersolutions of the error's inequality, and sums of supersolutions are supersolutions. None: no bound
+        is known.
+        """
         one = supersolve(self.influence, np.ones(len(self.diagonal)))
         if not self.seen.any():
             one = self._bound_densely() if one is None else one
@@ -115,14 +120,17 @@ class System:
         return None if border is None else (one, border)
 
     def _bound_densely(self) -> NDArray[np.float64] | None:
-        """Bound the errors for a residual of 1 everywhere by the inverse itself, where Dobrushin's condition fails."""
+        """Bound the errors caused by residuals of 1 by the inverse matrix, where Dobrushin's condition fails."""
         if len(self.diagonal) > MAX_VARIABLES:
             return None
         known = bound_inverse(self.precision.toarray(), self.diagonal_error)
         return None if known is None else (np.abs(known[0]) + known[1][:, None]) @ self.diagonal * (1.0 + 2.0**-30)
 
     def bound(self, i: int, residual: NDArray[np.float64], outside: float) -> float | None:
-        """Bound the error of a solution at place i; None where no bound is known."""
+        """Bound the error of a solution at variable i of the region; None where no bound is known.
+
+        `outside` bounds the size of the solution outside the region.
+        """
         if self._shares is None:
             return None
         one, border = self._shares
@@ -130,14 +138,14 @@ class System:
 
 
 class Outside(NamedTuple):
-    """Bounds on a solution outside a region: every |mean|, and every |covariance| times the precision of its site."""
+    """Bounds on solutions outside a region: on every |mean|, and on every |covariance| times the precision."""
 
     mean: float
     inverse: float
 
 
 class Solved(NamedTuple):
-    """Value and both limits of a row; `off` is how far the value is off in the units of the tolerance."""
+    """A solved question: the value, both ends of its interval, and the error `off` in the units of the tolerance."""
 
     value: float
     low: float
@@ -146,7 +154,7 @@ class Solved(NamedTuple):
 
 
 def answer_question(system: System, question: FieldQuestion, outside: Outside) -> Solved | None:
-    """Return the row of a question; None where its error has no bound."""
+    """Return the value and interval of a question; None where its error has no bound."""
     i = int(system.part.own(question.positions)[0])
     x, residual = system.means
     mean, mean_error = float(x[i]), system.bound(i, residual, outside.mean)
@@ -175,12 +183,12 @@ def _solved(value: float, low: float, high: float) -> Solved:
 
 
 def _probability(ends: tuple[float, float], solution: Solution) -> tuple[float, float, float]:
-    """Probability of an interval, with limits from those of mean and variance."""
+    """Return the probability of an interval with lower and upper bounds, from the bounds on mean and variance."""
     mean, variance = solution.mean, solution.variance
     low, high = ends
 
     def above(threshold: float, sign: float) -> float:
-        """The probability that x > threshold; rounded down (sign -1), not at all (0), or up (+1)."""
+        """Return P(x > threshold), rounded down for sign -1, up for sign +1 and to nearest for 0."""
         if math.isinf(threshold):
             return 0.0
         values = []
@@ -199,7 +207,7 @@ def _probability(ends: tuple[float, float], solution: Solution) -> tuple[float, 
 
 
 def _quantile(level: float, solution: Solution) -> Solved:
-    """A quantile, with limits from those of mean and variance; off by a probability."""
+    """Return a quantile with its interval, from the bounds on mean and variance; its error is a probability."""
     z, variance = float(special.ndtri(level)), solution.variance
     deviations = [math.sqrt(max(variance + sign * solution.variance_error, 0.0)) for sign in (-1.0, 0.0, 1.0)]
     ends = z * deviations[0], z * deviations[2]
@@ -210,7 +218,7 @@ def _quantile(level: float, solution: Solution) -> Solved:
 
 
 class Solving(Method):
-    """A method for Gaussian fields whose limits leave nothing to chance."""
+    """Base class of methods that answer questions about Gaussian fields exactly, by solving linear systems."""
 
     is_certain: ClassVar[bool] = True
     remedy: ClassVar[str] = REMEDY
@@ -223,7 +231,7 @@ class Solving(Method):
     @classmethod
     @abstractmethod
     def solve(cls, query: Query, choice: Choice) -> Iterator[tuple[Solved, int]]:
-        """Yield the row of each question, and the number of variables that were solved for the row."""
+        """Yield the value and interval of each question, and the number of variables in its linear system."""
 
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
@@ -268,7 +276,7 @@ class Solving(Method):
 
 
 class FieldExact(Solving):
-    """The whole field, factorised."""
+    """Method that factorises the precision matrix of the whole field."""
 
     name: ClassVar[str] = "exact"
     reason: ClassVar[str] = (
@@ -291,7 +299,7 @@ class FieldExact(Solving):
 
 
 class FieldLocal(Solving):
-    """A factorised region around each target, with a bound on the effect of its boundary."""
+    """Method that factorises a region around each target, and bounds the effect of the region's boundary."""
 
     name: ClassVar[str] = "local"
     reason: ClassVar[str] = (
@@ -323,12 +331,15 @@ class FieldLocal(Solving):
 
 
 def beyond(size: float, rho: float) -> float:
-    """Bound every entry of a solution whose right side is at most `size`, over the diagonal; rows of C are below 1."""
+    """Bound the solution of the whole field's system, for right sides of at most `size` times the diagonal.
+
+    `rho` < 1 is the largest row sum of C.
+    """
     return size / (1.0 - rho) * (1.0 + 32 * UNIT)
 
 
 class LazyGrid(Model):
-    """A lattice with four neighbours whose linear terms are a function of site numbers; see `GaussianField.grid`."""
+    """A square lattice whose linear terms are a function, built only around targets (see `GaussianField.grid`)."""
 
     _is_whole = False
     _is_discrete = False
@@ -367,7 +378,7 @@ class LazyGrid(Model):
 
     @public(name="GaussianField.grid")
     def terms(self, positions: NDArray[np.int64]) -> FieldTerms:
-        """Return the form of some sites."""
+        """Return the field of the sites at `positions`, without the couplings to other sites."""
         n, part = len(positions), Numbering(self.n_variables, positions)
         ends = []
         for step, fits in ((1, positions % self.cols < self.cols - 1), (self.cols, np.ones(n, dtype=np.bool_))):
@@ -400,7 +411,7 @@ class LazyGrid(Model):
 
 
 class LazySpace(Space):
-    """The space of a grid by a function: regions around targets are solved, and nothing else is done."""
+    """Everything that `estimate` needs of a `LazyGrid`: regions around targets. Nothing is sampled."""
 
     noun: ClassVar[str] = "mean"
 
@@ -436,21 +447,25 @@ class LazySpace(Space):
         return True
 
     def bounds_at(self, i: int) -> tuple[float, float]:
-        """Return the ends of the interval of a variable."""
+        """Return the limits of a variable, which are infinite."""
         return -np.inf, np.inf
 
     @property
     def largest_row(self) -> float:
-        """An upper bound on the largest row sum of C."""
+        """Return an upper bound on the largest row sum of the influence matrix C."""
         return abs(self.model.strength) * (1.0 + 16 * UNIT)
 
     @property
     def largest_pull(self) -> float:
-        """The largest |linear_i| / m_i, rounded up."""
+        """Return the largest |linear_i| / precision over all sites i, rounded up."""
         return self.model.bound / self.model.own * (1.0 + 4 * UNIT)
 
     def around(self, centres: NDArray[np.int64], radius: int) -> tuple[FieldTerms, NDArray[np.int64], Numbering]:
-        """Return the form of a region and its neighbours, the sites of the region, and the place of the form."""
+        """Return the field of a region and its neighbours, the region's sites, and a numbering.
+
+        The sites are positions in the returned field; the numbering says which sites of the grid the returned field
+        has.
+        """
         rows, cols = self.model.rows, self.model.cols
         row, col = divmod(int(centres[0]), cols)
         span = np.arange(-radius - 1, radius + 2)
@@ -474,7 +489,7 @@ def _(model: LazyGrid) -> Any:
 
 
 class _LazyReader(FieldReader):
-    """Questions about a grid of which no form is made."""
+    """Reads targets about a `LazyGrid`, which cannot list all of its sites."""
 
     def read_all(self) -> list[Any]:
         raise ArgumentError("targets", "labels of some sites: a field by a function has no list of all sites", "all")

@@ -1,4 +1,4 @@
-"""The form of fields: real numbers in boxes, or in finite sets, coupled by products; and what users give for it."""
+"""The internal form of Gaussian fields, and the reading of users' arguments for them."""
 
 from __future__ import annotations
 
@@ -36,11 +36,13 @@ SMALLEST = 2.0**-1074  # the distance of numbers where products underflow
 
 @dataclass(eq=False)
 class FieldTerms(Form):
-    """pi(x) ∝ exp( -sum_i phi_i(x_i) - sum over unordered pairs Q_ij x_i x_j ) on a box.
+    """Internal form of a Gaussian field: a log-density of quadratic and convex terms, on a box.
 
-    phi_i(x) = diagonal_i x^2 / 2 - linear_i x + sum_k amounts_ki g_k(x), with the functions g_k of likelihoods
-    (`TERMS`), on the interval from lower_i to upper_i, or on the values of variable i where it has any; amounts are
-    then 0.
+    pi(x) ∝ exp( -sum_i phi_i(x_i) - sum over unordered pairs Q_ij x_i x_j )
+
+    phi_i(x) = diagonal_i x^2 / 2 - linear_i x + sum_k amounts_ki g_k(x), where likelihoods contribute the functions g_k
+    (`TERMS`). x_i is in the interval from lower_i to upper_i or, for variables on a finite set, one of the given
+    values; the amounts of these variables are 0.
 
     Parameters
     ----------
@@ -51,11 +53,12 @@ class FieldTerms(Form):
     amounts : array, shape (terms, variables)
         One row for each of `TERMS`.
     value_start, values : arrays
-        The values of variables on finite sets, in increasing order, CSR; no value for continuous ones.
+        The values of variables on finite sets, in increasing order: those of variable i are
+        values[value_start[i] : value_start[i + 1]], none for a continuous variable.
     linear_error, diagonal_error : arrays, optional
-        Bounds on the rounding of `linear` and `diagonal`, where these were computed; default zero.
+        Bounds on the rounding errors of `linear` and `diagonal`, where these were computed; default zero.
     is_plain : bool
-        Whether bounds are those that a proof can state: the plainest ones.
+        True restricts all bounds to the simple ones that a proof can state.
     """
 
     couplings: Any
@@ -114,34 +117,34 @@ class FieldTerms(Form):
 
     @cached_property
     def is_finite(self) -> NDArray[np.bool_]:
-        """Which variables are on a finite set of numbers."""
+        """Return an array that is True for the variables on finite sets of numbers."""
         return frozen(np.diff(self.value_start) > 0)
 
     def error_of_slopes(self, reach: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Bound how far the slope of each phi_i is off where |x_i| <= reach_i, by the rounding of its terms."""
+        """Bound the error of the slope of each phi_i for |x_i| <= reach_i, from the rounding of its terms."""
         return (self.linear_error + self.diagonal_error * reach) * (1.0 + 4 * UNIT)
 
     @cached_property
     def width(self) -> NDArray[np.float64]:
-        """The width of each variable's interval, rounded up; 0 for one value."""
+        """Return the width of each variable's interval, rounded up."""
         return frozen(np.where(self.upper > self.lower, (self.upper - self.lower) * (1 + 2 * UNIT), 0.0))
 
     @cached_property
     def is_bounded(self) -> NDArray[np.bool_]:
-        """Which variables have a finite width."""
+        """Return an array that is True for the variables with two finite limits."""
         return frozen(self.width < np.inf)
 
     @cached_property
     def is_gaussian(self) -> bool:
-        """Whether the field is Gaussian: continuous, without truncation, all likelihoods normal."""
+        """Return whether the law is Gaussian: no limits, no finite sets, and normal likelihoods only."""
         free = np.isneginf(self.lower).all() and np.isposinf(self.upper).all()
         return bool(free and not self.amounts.any())
 
     @cached_property
     def curvature(self) -> NDArray[np.float64]:
-        """m_i: phi_i - m_i x^2 / 2 is convex on the interval; rounded down.
+        """Return a lower bound m_i on the second derivative of each phi_i on its interval.
 
-        The likelihoods add what they have at the flat end of the interval.
+        The likelihoods contribute their least curvature on the interval.
         """
         least = self.diagonal - self.diagonal_error * (1.0 + 4 * UNIT)
         if self.is_plain:
@@ -152,11 +155,11 @@ class FieldTerms(Form):
 
     @property
     def likelihood(self) -> list[tuple[Term, NDArray[np.float64]]]:
-        """The functions that likelihoods add, each with its amounts."""
+        """Return the functions that likelihoods contribute, each with its amounts."""
         return list(zip(TERMS, self.amounts, strict=True))
 
     def values_of(self, i: int) -> NDArray[np.float64]:
-        """The values of a variable on a finite set; none for a continuous one."""
+        """Return the values of variable i if it is on a finite set; an empty array if it is continuous."""
         return self.values[self.value_start[i] : self.value_start[i + 1]]
 
     # -- probabilities ---------------------------------------------------------------------
@@ -235,7 +238,7 @@ class FieldTerms(Form):
 
 
 def read_precision(value: Any) -> tuple[Any, NDArray[np.float64]]:
-    """Off-diagonal couplings (CSR, sorted) and the diagonal of a symmetric matrix."""
+    """Return the off-diagonal couplings (CSR, sorted) and the diagonal of a symmetric matrix, after checking it."""
     if sparse.issparse(value):
         matrix = check.sparse_matrix(value, "precision")
     else:
@@ -263,10 +266,10 @@ def read_precision(value: Any) -> tuple[Any, NDArray[np.float64]]:
 
 
 def read_graph(graph: Any) -> tuple[Any, Sequence[Hashable] | None]:
-    """The symmetric matrix of weights of a graph (1 where edges have none), and its labels; self-loops do not count.
+    """Return the symmetric matrix of a graph's edge weights, without self-loops, and the graph's labels.
 
-    Graphs are networkx graphs, libpysal weights and graphs (anything with `sparse` and `id_order` or `unique_ids`), or
-    matrices.
+    Accepted are networkx graphs, libpysal weights and graphs (anything with `sparse` and `id_order` or `unique_ids`),
+    and matrices. Edges without a weight have weight 1.
     """
     labels: Sequence[Hashable] | None = None
     names = getattr(graph, "id_order", getattr(graph, "unique_ids", None))
@@ -299,7 +302,6 @@ def read_graph(graph: Any) -> tuple[Any, Sequence[Hashable] | None]:
 
 
 def _edge_weights(graph: Any, position: Mapping[Hashable, int]) -> Any:
-    """The weights of a networkx graph as a matrix."""
     if graph.is_directed() or graph.is_multigraph():
         raise ArgumentError("graph", "an undirected simple graph", got=type(graph).__name__)
     ends, weights = [], []
@@ -327,7 +329,7 @@ def _require_symmetric(matrix: Any, argument: str, requirement: str) -> None:
 
 
 def read_box(lower: Any, upper: Any, labels: Sequence[Hashable]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Ends of the intervals; a variable without a limit has an infinite one."""
+    """Return the lower and upper limits of all variables, infinite where none was given."""
     low = per_variable(lower, labels, -np.inf, "lower")
     high = per_variable(upper, labels, np.inf, "upper")
     for end, limit, argument in ((low, -np.inf, "lower"), (high, np.inf, "upper")):
@@ -342,7 +344,7 @@ def read_box(lower: Any, upper: Any, labels: Sequence[Hashable]) -> tuple[NDArra
 
 
 def read_levels(levels: Any, labels: Sequence[Hashable]) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
-    """Positions of the variables on finite sets, increasing, and their values."""
+    """Return the positions of variables on finite sets, in increasing order, and their values."""
     if levels is None:
         return np.empty(0, dtype=np.int64), []
     if not isinstance(levels, Mapping):
@@ -361,7 +363,10 @@ def read_levels(levels: Any, labels: Sequence[Hashable]) -> tuple[NDArray[np.int
 
 
 def require_definite(form: FieldTerms, labels: Sequence[Hashable]) -> None:
-    """Fail where one can see that the field is improper: on variables without any limit."""
+    """Raise ArgumentError if the field is found to be improper on the variables without limits.
+
+    The matrix is factorised for small fields only; for others, pairs of variables are checked.
+    """
     free = np.flatnonzero(np.isneginf(form.lower) & np.isposinf(form.upper))
     block = sparse.coo_array(form.couplings[free][:, free])
     own = form.diagonal[free]
@@ -381,14 +386,14 @@ def require_definite(form: FieldTerms, labels: Sequence[Hashable]) -> None:
 
 
 def require_continuous(form: FieldTerms, seen: NDArray[np.bool_], labels: Sequence[Hashable]) -> None:
-    """Observations are of continuous variables."""
+    """Raise ArgumentError if a variable on a finite set was observed."""
     if (wrong := seen & form.is_finite).any():
         label = labels[int(np.argmax(wrong))]
         raise ArgumentError("labels", "labels of continuous variables: others take no observations", label)
 
 
 def read_stored(arrays: CheckedArrays) -> FieldTerms:
-    """The form that arrays of a file hold."""
+    """Return the field that the arrays of a file contain, after checking them."""
     diagonal = arrays.finite("diagonal")
     n = len(diagonal)
     arrays.require_variables(n)
