@@ -1,1 +1,4 @@
-"""Exact answers: enumeration of small models, elimination for small treewidth; `dobrushin.exact` is public."""
+"""Exact inference: enumeration for small models, variable elimination for small treewidth.
+
+The public functions are in `dobrushin.exact`.
+"""

@@ -1,6 +1,7 @@
-"""Arithmetic of sums: floats with bounded underflow, and wide numbers that cannot underflow. [trusted]
+"""Arithmetic of variable elimination, with bounds on rounding and underflow. [trusted]
 
-The steps of a sum run in pieces, over threads, so that Ctrl-C, time limits and a progress bar work.
+`Plain` computes with ordinary floats, `Wide` with a separate exponent for each number, which cannot underflow. The work
+is split into pieces over threads, so that Ctrl-C, time limits and a progress bar work.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ _ENTRIES_OF_PRIVATE_TABLE = 2**14
 
 
 class Working:
-    """The threads, the time limit and the bar of sums.
+    """Threads, time limit and progress bar of a computation by variable elimination.
 
     Parameters
     ----------
     deadline : Deadline, optional
-        Checked between the pieces; default the current one.
+        The time limit, checked between pieces of work; default the limit of the current call.
     """
 
     def __init__(self, deadline: Deadline | None = None) -> None:
@@ -58,7 +59,7 @@ class Working:
 
     @contextmanager
     def on(self, entries: int) -> Iterator[None]:
-        """Use threads and show a bar during the block, if the work is long."""
+        """Use threads and show a progress bar during the block, if the work is long."""
         if self._pool is not None or entries < _ENTRIES_OF_LARGE_STEP:
             yield
             return
@@ -71,7 +72,7 @@ class Working:
 
     @contextmanager
     def threads(self) -> Iterator[None]:
-        """Run kernels in other threads during the block, so that this thread hears Ctrl-C."""
+        """Run kernels in other threads during the block, so that this thread can react to Ctrl-C."""
         if not has_room_for_threads(self._workers):
             yield
             return
@@ -84,21 +85,21 @@ class Working:
             self._pool = None
 
     def report(self, entries: int) -> None:
-        """Report more work as done."""
+        """Advance the progress bar by this number of table entries."""
         self._done += entries
         if self._report is not None:
             self._report(self._done)
 
     def look(self) -> None:
-        """Raise `LateError` where no time is left."""
+        """Raise `LateError` if the time limit is over."""
         self._deadline.check("exact sums")
 
     def wait_for(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a kernel, in another thread if there are threads."""
+        """Call a kernel and return its result; the call runs in another thread if threads are in use."""
         return self.wait_for_all(function, [arguments])[0]
 
     def wait_for_all(self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Call a kernel for each tuple of arguments, at the same time if there are threads."""
+        """Call a kernel once for each tuple of arguments, in parallel if threads are in use."""
         self.look()
         if self._pool is None:
             return [function(*arguments) for arguments in calls]
@@ -106,7 +107,10 @@ class Working:
         return [future.result() for future in waiting]
 
     def batches(self, entries: Ints) -> Iterator[tuple[int, int, bool]]:
-        """Yield ranges of steps, and whether a range is a single step for several threads."""
+        """Group the steps of a program into ranges (first, last, is_large) for one kernel call each.
+
+        A step with many entries is a range by itself, which threads share (`is_large`).
+        """
         first, total = 0, 0
         for t, size in enumerate(entries.tolist()):
             is_large = size >= _ENTRIES_OF_LARGE_STEP
@@ -121,7 +125,7 @@ class Working:
             yield first, len(entries), False
 
     def map(self, function: Callable[[int, int], Any], total: int, size: int = 0) -> list[Any]:
-        """Call a function for ranges of at most `size`, over the threads; return the results in order."""
+        """Call a function for consecutive ranges of `size` numbers, in parallel; return the results in order."""
         size = size or _ENTRIES_PER_PIECE
         self.look()
         pieces = ((begin, min(begin + size, total)) for begin in range(0, total, size))
@@ -137,12 +141,15 @@ class Working:
         return results + [future.result() for future in waiting]
 
     def each_piece(self, entries: int, function: Callable[..., Any], axes: Ints, *arguments: Any) -> None:
-        """Call a kernel for one range of combinations of the axes after the other."""
+        """Call a kernel for one range after the other of the combinations of the axes' states."""
         for begin in range(0, entries, _ENTRIES_PER_PIECE):
             self.wait_for(function, axes, begin, min(begin + _ENTRIES_PER_PIECE, entries), *arguments)
 
     def add_products(self, axes: Ints, kept: int, store: Floats, start: Ints, table: Floats) -> None:
-        """Make the table of a long step in pieces: parts of a large table, or copies of a small one to be added."""
+        """Compute the table of a step with many entries in pieces, over the threads.
+
+        A large table is split into parts. A small one is computed as several partial sums, which are then added.
+        """
         lengths = axes[:-2, LENGTH].tolist()
         tile = int(axes[-2:, LENGTH].prod())
         outer, inner = math.prod(lengths[:kept]), math.prod(lengths[kept:])
@@ -165,7 +172,7 @@ class Working:
 
 
 def layout(program: SumProgram, t: int) -> tuple[Ints, int, float]:
-    """Return the axes of a step, the number of kept ones outside its tile, and the number of terms of each sum."""
+    """Return the axes of a step's tables, how many kept axes precede the inner tile, and the terms of each sum."""
     place = np.full(len(program.sizes), -1, dtype=np.int64)
     axes, kept = contraction.layout(t, program.sizes, program.scope_start, program.scope, *program.steps, place)
     terms = math.prod(float(length) for length in axes[axes[:, MADE] == 0, LENGTH])
@@ -173,26 +180,26 @@ def layout(program: SumProgram, t: int) -> tuple[Ints, int, float]:
 
 
 class NoAllowedState(ArgumentError):
-    """A model that forbids every joint state."""
+    """The model gives probability 0 to every joint state."""
 
 
 def no_allowed_state(tables: FactorTables) -> NoAllowedState:
-    """Return the error to raise for a model that forbids every joint state."""
+    """Return the error for a model in which every joint state has probability 0."""
     return NoAllowedState("model", "one that allows some joint state", tables.to_model(None))
 
 
 @dataclass(frozen=True)
 class SumResult:
-    """Result of the sums: marginals and partition function, with error bounds.
+    """Marginals and partition function of a model, with bounds on their errors.
 
     Attributes
     ----------
     marginals : list of arrays
-        For each group its joint probabilities, one axis for each variable.
+        The joint probabilities of each group of variables, with one axis for each variable.
     relative, absolute : float
         Each probability p is off by at most `relative` p + `absolute`.
     log_partition, log_partition_error : float
-        Logarithm of the sum of all unnormalised probabilities, and how far it may be off.
+        Logarithm of the sum of all unnormalised probabilities, and a bound on its error.
     """
 
     marginals: list[Floats]
@@ -202,7 +209,7 @@ class SumResult:
     log_partition_error: float
 
     def relative_error(self, rounding: float) -> float:
-        """Bound the relative error of probabilities of a model whose log-density is off by at most `rounding`."""
+        """Bound the relative error of the probabilities if log-densities are themselves off by up to `rounding`."""
         if not (self.relative < math.inf and 2.0 * rounding < 0.5):
             return math.inf
         return self.relative + (1.0 + self.relative) * math.expm1(2.0 * rounding) * (1.0 + 2.0**-50)
@@ -210,7 +217,7 @@ class SumResult:
 
 @dataclass(frozen=True)
 class Shifts:
-    """Log-tables less their largest entries (`tops`)."""
+    """Log-tables from which their largest entries (`tops`) have been subtracted."""
 
     logs: Floats
     tops: Floats
@@ -218,7 +225,10 @@ class Shifts:
 
 
 def shifted_tables(tables: FactorTables) -> Shifts:
-    """Shift log-tables so that their largest entries are 0; refuse tables that forbid all, or with infinite sums."""
+    """Subtract from each log-table its largest entry.
+
+    Raises ArgumentError if a table forbids all states, or if the potentials have no finite sum.
+    """
     starts = tables.table_start[:-1]
     if not len(starts):
         return Shifts(np.empty(0), np.empty(0), np.empty(0))
@@ -237,12 +247,12 @@ def shifted_tables(tables: FactorTables) -> Shifts:
 
 
 def _gamma(units: float) -> float:
-    """Bound a product of roundings, less 1; infinite where no bound holds."""
+    """Bound the relative error of a product of this many roundings; infinite for too many of them."""
     return units * UNIT / (1.0 - units * UNIT) if units * UNIT < 2.0**-20 else math.inf
 
 
 class _StepTables(ABC):
-    """The tables of a program, with bounds on the errors of each: see `contraction.account`."""
+    """The tables of a program's steps, with bounds on the errors of each table (see `contraction.account`)."""
 
     def __init__(self, program: SumProgram, shifts: Shifts, longest: float) -> None:
         self.program, self.shifts = program, shifts
@@ -257,14 +267,14 @@ class _StepTables(ABC):
 
     @abstractmethod
     def table(self, block: int) -> Floats:
-        """Return a table that was made, as plain floats."""
+        """Return a computed table as an array of floats."""
 
     @abstractmethod
     def run_steps(self, working: Working) -> bool:
-        """Run all steps; return False where one makes zeros only."""
+        """Run all steps; return False if the table of some step has zeros only."""
 
     def run(self, working: Working) -> SumResult | None:
-        """Return the sums; None where only zeros are left, by underflow or because no state is allowed."""
+        """Run all steps and return the result; None if underflow or forbidden states leave a table of zeros only."""
         if not self.run_steps(working):
             return None
         marginals, relative, absolute = [], 0.0, 0.0
@@ -288,7 +298,7 @@ class _StepTables(ABC):
 
 
 class Plain(_StepTables):
-    """Sums in plain floats: tables are scaled by powers of 2, and the error by underflow is bounded."""
+    """Elimination in ordinary floats: tables are scaled by powers of 2, and the error through underflow is bounded."""
 
     def __init__(self, program: SumProgram, tables: FactorTables, shifts: Shifts) -> None:
         super().__init__(program, shifts, 746.0)  # exp of less is 0, and then in the absolute error
@@ -300,7 +310,7 @@ class Plain(_StepTables):
             self.absolute[: program.n_factors] = np.where(shifts.spans > 700.0, UNDERFLOW, 0.0)
 
     def _fill(self, factors: Floats) -> None:
-        """Make the store, with the factors and the tables of ones."""
+        """Allocate the array of all tables, and fill in the factors and the tables of ones."""
         self.store = np.empty(self.program.length)
         self.store[: len(factors)] = factors
         for block in self.program.ones:
@@ -327,7 +337,7 @@ class Plain(_StepTables):
         return True
 
     def _run_large(self, t: int, working: Working) -> bool:
-        """Run one step in pieces, over several threads; return False if it makes zeros only."""
+        """Run one step in pieces over several threads; return False if its table has zeros only."""
         program = self.program
         axes, kept, terms = layout(program, t)
         table = program.table(self.store, int(program.made[t])).reshape(-1)
@@ -339,13 +349,13 @@ class Plain(_StepTables):
         return bool(most > 0.0)
 
     def _account(self, t: int, terms: float, most: float, least: float) -> int:
-        """Write down the error of a table with these extremes; return the power of 2 to divide it by."""
+        """Record error bounds for a table with these extreme entries; return the power of 2 to divide it by."""
         bounds = self.bounds
         return int(contraction.account(t, terms, most, least, UNDERFLOW, *self.program.steps, *bounds))
 
 
 class Wide(_StepTables):
-    """Sums in numbers with exponents of their own, which cannot underflow: slow, and rarely needed."""
+    """Elimination in numbers with a separate exponent each, which cannot underflow: slow, and rarely needed."""
 
     def __init__(self, program: SumProgram, shifts: Shifts) -> None:
         super().__init__(program, shifts, math.inf)

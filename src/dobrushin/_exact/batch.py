@@ -1,7 +1,7 @@
-"""Sums over many small models of one shape at once: the steps of `SumProgram` as array operations. [trusted]
+"""Variable elimination in many small models of the same shape at once, by array operations. [trusted]
 
-All models have the same scopes; a table belongs to one model or is shared. Every array has a last axis for the
-models.
+All models have the same scopes of factors; each table belongs to one model or is shared by all. The last axis of every
+array is over the models.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STEPS_PER_LOOK = 64
 
 
 class BatchSums(NamedTuple):
-    """Sums of each model of a batch."""
+    """Marginals and partition functions of the models of a batch."""
 
     # By group: weights of the joint states, and their sums; with an axis of length 1 where all models have the same.
     weights: list[Floats]
@@ -41,7 +41,7 @@ class BatchSums(NamedTuple):
     is_valid: Bools  # False: numbers underflowed or no state is allowed, so the results of that model are meaningless
 
     def marginals(self) -> list[Floats]:
-        """Return the joint probabilities of each group, with an axis for all models."""
+        """Return the joint probabilities of each group of variables; the last axis is over the models."""
         count = len(self.log_partition)
         shares = [weights / total for weights, total in zip(self.weights, self.totals, strict=True)]
         return [share if share.shape[-1] == count else np.repeat(share, count, axis=-1) for share in shares]
@@ -58,7 +58,7 @@ class _Step(NamedTuple):
 
 @dataclass
 class _Account:
-    """Bounds on the errors of a table's entries: see `contraction.account`."""
+    """Error bounds for the entries of a table (see `contraction.account`)."""
 
     units: float = _EXP
     absolute: Floats | float | None = None  # None: nothing has underflowed
@@ -67,12 +67,11 @@ class _Account:
 
     @property
     def loss(self) -> Floats | float:
-        """Largest absolute error."""
         return 0.0 if self.absolute is None else self.absolute
 
 
 class BatchProgram:
-    """The steps of a program as array operations."""
+    """A `SumProgram` whose steps run as array operations on many models at once."""
 
     def __init__(self, program: SumProgram) -> None:
         self.program = program
@@ -95,7 +94,7 @@ class BatchProgram:
             self._steps.append(_Step(made, operands, summed, math.prod(sizes[len(out) :]), finished, made in reads))
 
     def run(self, logs: Sequence[Floats], n_models: int) -> BatchSums:
-        """Make the sums.
+        """Run the steps and return the results of all models.
 
         Parameters
         ----------
@@ -150,7 +149,7 @@ class BatchProgram:
 def _multiply(
     step: _Step, store: dict[int, Floats], accounts: dict[int, _Account], is_valid: Bools
 ) -> tuple[Floats, _Account]:
-    """Multiply the tables of a step, small ones first, sum out its axes, and scale by powers of 2."""
+    """Multiply the tables of a step, sum out variables, and scale the result by powers of 2."""
     parts: list[Floats] = []
     for block, axes, shape in step.operands:
         part = store[block]

@@ -1,4 +1,4 @@
-"""Sums on the GPU: the same tables and bounds on errors as on the CPU. [trusted]"""
+"""Variable elimination on the GPU, with the same tables and error bounds as on the CPU. [trusted]"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FEW_PARTS = 256
 
 
 class OnDevice(Plain):
-    """`Plain` on the GPU."""
+    """Elimination in ordinary floats on the GPU (see `Plain`)."""
 
     def _fill(self, factors: Floats) -> None:
         cp = cupy()
@@ -59,7 +59,10 @@ class OnDevice(Plain):
         return bool(most > 0.0)
 
     def _add_products(self, axes: Ints, start: Ints, table: Any, working: Working) -> None:
-        """Make a table, in several launches if it is large, and in parts of the sums if it is small."""
+        """Compute the table of a step on the GPU.
+
+        A large table takes several launches. A small one is computed as several partial sums, which are then added.
+        """
         cp, entries = cupy(), table.size
         if not len(start):  # a product of nothing
             table[...] = 1.0
@@ -86,7 +89,7 @@ class OnDevice(Plain):
 
 
 def _order_axes(axes: Ints) -> tuple[Ints, int]:
-    """Return the kept axes in the order of the table, then the summed ones (fastest last), and how many are kept."""
+    """Return a step's axes with the summed ones last, and the number of axes that are kept."""
     axes = axes[axes[:, LENGTH] > 1]
     kept, summed = axes[axes[:, MADE] > 0], axes[axes[:, MADE] == 0]
     kept = kept[np.argsort(-kept[:, MADE], kind="stable")]
@@ -95,7 +98,7 @@ def _order_axes(axes: Ints) -> tuple[Ints, int]:
 
 
 def _add_parts(parts: Any, count: int, table: Any) -> None:
-    """Add up the parts of each entry, up to `_FEW_PARTS` in one launch."""
+    """Add the `count` partial sums of each table entry, up to `_FEW_PARTS` in one launch."""
     cp, entries = cupy(), table.size
     while count > 1:
         rows = min(count, _FEW_PARTS)

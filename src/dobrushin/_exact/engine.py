@@ -1,7 +1,7 @@
-"""Sums over all states of a model, by steps that are planned before any work, so that their cost is known.
+"""Variable elimination with a plan that states its cost before any work. [trusted]
 
-`plan_sums` takes the tables of factors and groups of variables, and returns a plan: its width, entries, seconds and
-bytes. `SumPlan.run` returns the joint marginal of each group with a bound on its error. [trusted]
+`plan_sums` takes tables of factors and groups of variables, and returns a plan with its treewidth, table entries,
+seconds and bytes. `SumPlan.run` returns the joint marginal of each group with a bound on its error.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ _NEGLIGIBLE = 2.0**-100
 
 @dataclass(frozen=True)
 class SumPlan:
-    """Plan of sums over all states, and its cost.
+    """Plan of a variable elimination, with its cost.
 
     Attributes
     ----------
     groups : list of tuples of positions
         Groups of variables whose joint marginals are computed.
     width : int
-        Size of the largest clique less one.
+        Number of variables of the largest clique, less one.
     entries : int
-        Combinations of states that all steps together run through.
+        Combinations of states that all steps go through in total.
     bytes : int
         Memory of all tables and messages.
     seconds : float
-        About how long it takes.
+        Estimated time on the CPU.
     """
 
     groups: list[Scope]
@@ -91,15 +91,15 @@ class SumPlan:
         return len(self.program.made) * _SECONDS_PER_TABLE + self.entries * _SECONDS_PER_ENTRY
 
     def seconds_on(self, backend: str) -> float:
-        """Estimate the seconds on the backend that will be used."""
+        """Estimate the seconds on the CPU or the GPU, whichever this backend would use."""
         if not self.on_device(backend):
             return self.seconds
         return len(self.program.made) * _SECONDS_PER_LAUNCH + self.entries * _SECONDS_PER_PRODUCT
 
     def on_device(self, backend: str) -> bool:
-        """Return whether the sums are made on the GPU: with "cuda", and with "auto" where that is faster.
+        """Return whether the elimination runs on the GPU: always with "cuda", and with "auto" if it is long enough.
 
-        `BudgetError` with "cuda" if the tables do not fit in the memory of the GPU.
+        With "cuda", raises BudgetError if the tables do not fit in the memory of the GPU.
         """
         if backend == "cuda":
             self.require(device.free_memory())
@@ -108,7 +108,10 @@ class SumPlan:
         return is_long and device.is_available() and self.bytes <= device.free_memory()
 
     def asking(self, tables: FactorTables, groups: Sequence[Scope]) -> SumPlan:
-        """Plan sums in the same order for other groups: single variables, or groups that some factor holds."""
+        """Return a plan with the same elimination order for other groups of variables.
+
+        Each group must be a single variable, or be within the scope of some factor.
+        """
         return SumPlan(list(groups), _program(tables, self.order, groups), self.order)
 
     def require(self, limit: float) -> SumPlan:
@@ -124,10 +127,10 @@ class SumPlan:
     def run(
         self, tables: FactorTables, *, working: Working | None = None, limit: float = math.inf, backend: str = "cpu"
     ) -> SumResult:
-        """Make the sums. The tables must be those of the plan, or have their scopes.
+        """Run the elimination on tables that have the scopes of the plan's tables.
 
-        Underflow is bounded; where it matters, the sums are made again with wide numbers on the CPU, if these fit into
-        `limit` bytes.
+        Errors through underflow are bounded. If they matter, the elimination runs again on the CPU with numbers that
+        cannot underflow, if these fit into `limit` bytes.
         """
         working = Working() if working is None else working
         arithmetic = Plain
@@ -147,7 +150,7 @@ class SumPlan:
 
 
 def sum_memory(memory_limit: Any, backend: str) -> float:
-    """Return the bytes that sums may take: `memory_limit`, or most of the free memory, here or on the GPU."""
+    """Return the bytes that tables may take: `memory_limit`, by default most of the free memory of CPU or GPU."""
     if memory_limit is None and backend == "cuda":
         return float(device.free_memory())
     here = read_memory(memory_limit)
@@ -156,10 +159,10 @@ def sum_memory(memory_limit: Any, backend: str) -> float:
 
 
 def plan_sums(tables: FactorTables, groups: Sequence[Scope], limit: float, working: Working | None = None) -> SumPlan:
-    """Plan the joint marginals of some groups of variables: the best order of many.
+    """Plan the computation of joint marginals for groups of variables, with the best elimination order found.
 
-    `BudgetError` where it takes more than `limit` bytes. Groups are tuples of positions; those of several variables
-    are summed as if one more factor held them together. Without groups only the partition function is summed.
+    Groups are tuples of positions; a group of several variables is treated like the scope of one more factor. Without
+    groups only the partition function is computed. Raises BudgetError if the tables need more than `limit` bytes.
     """
     wide = [group for group in groups if len(group) > 1]
     near = tables.adjacency
@@ -173,9 +176,9 @@ def plan_sums(tables: FactorTables, groups: Sequence[Scope], limit: float, worki
 
 
 def plan_in_order(tables: FactorTables, groups: Sequence[Scope], order: list[int], memory: Memory) -> SumPlan:
-    """Return the plan for a given elimination order; the variables of a group must share a clique of the order.
+    """Return the plan for a given elimination order, in which each group's variables share a clique.
 
-    In a lattice the surroundings of many variables look the same, so small programs are kept.
+    Programs of small models are cached, because in a lattice the neighbourhoods of many variables have the same shape.
     """
     if len(tables.scope) > _VARIABLES_OF_KEPT_PROGRAM:
         program = _program(tables, order, groups)
@@ -195,7 +198,10 @@ def _program(tables: FactorTables, order: Sequence[int], groups: Sequence[Scope]
 
 
 def maximise(plan: SumPlan, tables: FactorTables, working: Working) -> tuple[Ints, float]:
-    """Return the digits of a most likely joint state, and how far its log-density can be below the largest one."""
+    """Return the most likely joint state, as state numbers, with an error bound.
+
+    The bound says how much larger than the log-density of this state the largest one may be.
+    """
     program = plan.program
     shifts = shifted_tables(tables)
     store = np.zeros(program.length)
@@ -234,7 +240,7 @@ def maximise(plan: SumPlan, tables: FactorTables, working: Working) -> tuple[Int
 
 @dataclass(frozen=True)
 class RegionFactors:
-    """The factors that hold a variable of a region, over these variables and their neighbours outside."""
+    """The factors that contain a variable of a region; their variables are the region and its boundary."""
 
     numbering: Numbering  # of all these variables in the model
     inside: Bools
@@ -242,20 +248,20 @@ class RegionFactors:
 
     @property
     def border(self) -> Ints:
-        """Positions of the variables outside."""
+        """Return the positions of the boundary variables: the region's neighbours outside."""
         return self.numbering.positions[~self.inside]
 
     def fix(self, boundaries: Sequence[Ints]) -> list[FactorTables]:
-        """Return the factors over the region, for each joint state of the variables outside; nothing is rounded."""
+        """Return the factors over the region for each joint state of the boundary, without any rounding."""
         states = np.zeros((len(boundaries), len(self.inside)), dtype=np.int64)
         states[:, ~self.inside] = boundaries
         return self.factors.cut(self.inside, states)
 
     @cached_property
     def extremes(self) -> tuple[Ints, Ints, Ints] | None:
-        """Return the lowest and the highest boundary states, and which state of each inner variable is the higher one.
+        """Return the lowest and the highest boundary state, and which state of each inner variable counts as high.
 
-        For binary variables with pair factors that are attractive after relabelling states; None for other models.
+        Only for binary pairwise factors that are attractive after relabelling states; None for other models.
         """
         factors = self.factors
         arity = np.diff(factors.scope_start)
@@ -283,9 +289,9 @@ class RegionFactors:
 
 
 def pair_signs(tables: Floats) -> Ints:
-    """Return whether tables (00, 01, 10, 11) of binary pairs are attractive (+1), repulsive (-1) or neither (0).
+    """Return +1 for attractive, -1 for repulsive and 0 for other tables (00, 01, 10, 11) of binary pairs.
 
-    The sign of t_00 + t_11 - t_01 - t_10, without rounding. A product of weights that is 0 on both sides is neither.
+    This is the sign of t_00 + t_11 - t_01 - t_10, computed without rounding. It is 0 if both sums are -inf.
     """
     equal, unequal = tables[:, (0, 3)], tables[:, (1, 2)]
     with np.errstate(invalid="ignore"):
@@ -299,13 +305,13 @@ def pair_signs(tables: Floats) -> Ints:
 
 
 def surroundings(form: Form, inside: Ints) -> RegionFactors:
-    """Return the factors that hold one of the variables at increasing positions; no other factor is read."""
+    """Return the factors that contain a variable of the region `inside` (increasing positions)."""
     own, factors = form.touching(inside)
     return RegionFactors(Numbering(form.n_variables, own), frozen(is_among(own, inside)), factors)
 
 
 class Law(NamedTuple):
-    """The joint law of a group of variables, in C order; a probability p is off by at most `error` p + `loss`."""
+    """The joint law of a group of variables in C order; a probability p is off by at most `error` p + `loss`."""
 
     probabilities: Floats
     error: float
@@ -313,7 +319,10 @@ class Law(NamedTuple):
 
 
 def sum_region(tables: Sequence[FactorTables], order: Order, group: Ints, memory: Memory) -> list[Law] | None:
-    """Return the law of a group in each of some tables with the same scopes; None if one allows no state."""
+    """Return the law of a group of variables under each set of tables, which share their scopes.
+
+    None: one of them allows no joint state.
+    """
     plan = plan_in_order(tables[0], [tuple(group.tolist())], order.variables, memory)
     try:
         sums = [plan.run(each, working=Working(NO_DEADLINE)) for each in tables]

@@ -1,7 +1,7 @@
-"""Exact answers for small models, against which every bound and every sampler of this library is tested.
+"""Exact answers by enumeration of all joint states: the reference against which bounds and samplers are tested.
 
-Arrays of joint probabilities have one axis per variable, by position; along it come the variable's states in increasing
-order, so that index 0 of a spin is -1 and index 1 is +1.
+Arrays of joint probabilities have one axis per variable, in order of position. Along an axis the variable's states
+increase, so index 0 of a spin is -1 and index 1 is +1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def distribution(model: Model) -> Floats:
     Parameters
     ----------
     model : Model
-        With at most 2**24 joint states (24 binary variables); `BudgetError` otherwise.
+        Raises BudgetError beyond 2**24 joint states (24 binary variables).
 
     Returns
     -------
@@ -79,17 +79,16 @@ def distribution(model: Model) -> Floats:
 
 @public(name="exact.influence")
 def influence(model: Model) -> Floats:
-    """Compute how far each variable can move the conditional of each other one: the true Dobrushin influence.
+    """Compute the exact Dobrushin influence of each variable on the conditional law of each other variable.
 
-    Every configuration of a variable's neighbours counts, also those to which the model gives no mass, because a
-    bound that left them out would not hold for a chain that is still on its way there. Where the neighbours leave a
-    variable no state at all its conditional is undefined: two undefined conditionals are at distance 0, an undefined
-    and a defined one at distance 1.
+    Every configuration of a variable's neighbours counts, also those of probability 0, because a chain may pass through
+    them. Where the neighbours allow no state of a variable, its conditional law is undefined: two undefined laws are at
+    distance 0, an undefined and a defined one at distance 1.
 
     Parameters
     ----------
     model : Model
-        `BudgetError` if some variable's states and those of its neighbours have more than 2**22 combinations.
+        Raises BudgetError if a variable and its neighbours have more than 2**22 joint states.
 
     Returns
     -------
@@ -139,7 +138,7 @@ def law(model: Model, scan: ScanLike, initial: Initial = "uniform") -> Floats:
     scan : Scan, ScanResult or sequence of positions
         Deterministic or random.
     initial : "uniform", array of shape tuple(model.cardinalities), or one state
-        Law of the start: all joint states equally likely (allowed or not), any law, or a point.
+        Law of the start: uniform over all joint states (allowed or not), a given law, or one state.
 
     Returns
     -------
@@ -147,8 +146,8 @@ def law(model: Model, scan: ScanLike, initial: Initial = "uniform") -> Floats:
 
     Notes
     -----
-    p_t(x) = sum over i of q_t(i) pi(x_i | x_rest) sum over y_i of p_{t-1}(y_i, x_rest); where pi(x_i | x_rest) is
-    undefined because all states of i are forbidden, the update leaves x_i as it is.
+    p_t(x) = sum over i of q_t(i) pi(x_i | x_rest) sum over y_i of p_{t-1}(y_i, x_rest). Where all states of i are
+    forbidden, pi(x_i | x_rest) is undefined and the update leaves x_i unchanged.
 
     Examples
     --------
@@ -220,7 +219,7 @@ def total_variation(p: ArrayLike, q: ArrayLike, targets: Targets = None) -> floa
 
 
 def _shape(model: Model) -> tuple[int, ...]:
-    """Return the shape of the array of all joint states, if they can be enumerated."""
+    """Return the shape of the array of all joint states; raise BudgetError if there are too many."""
     shape = tuple(model.cardinalities.tolist())
     states = math.prod(float(size) for size in shape)
     if states > _STATE_LIMIT:
@@ -231,14 +230,13 @@ def _shape(model: Model) -> tuple[int, ...]:
 
 
 def _blanket(graph: FactorGraph, i: int) -> list[int]:
-    """Return the variables that share a factor with i."""
     return sorted({v for scope, _ in graph._form.factors_of(i) for v in scope} - {i})
 
 
 def _local_conditional(graph: FactorGraph, i: int, blanket: list[int]) -> tuple[Floats, Bools]:
-    """Return the conditional of i for all configurations of its blanket, and where it is defined (0 elsewhere).
+    """Return the conditional law of variable i for each state of its Markov blanket, and where this is defined.
 
-    One axis per variable of the blanket; the last axis of the conditional is for i.
+    There is one axis for each variable of the blanket, and a last axis for the states of i. Undefined laws are 0.
     """
     axes = [*blanket, i]
     size = graph.cardinalities[axes].tolist()
@@ -254,7 +252,7 @@ def _local_conditional(graph: FactorGraph, i: int, blanket: list[int]) -> tuple[
 
 
 def _read_scan(scan: Any, n: int) -> Iterator[dict[int, float]]:
-    """Return for each step the variables that it may update, with their probabilities."""
+    """Return, for each step, a dict from the variables that the step may update to their probabilities."""
     if isinstance(scan, Scan) and scan.is_random:
         scan._check_fits(n)
         rows = (scan.step_probabilities(t, n) for t in range(len(scan)))
@@ -267,7 +265,7 @@ def _read_scan(scan: Any, n: int) -> Iterator[dict[int, float]]:
 
 
 def _read_initial(model: Model, initial: Any) -> Floats:
-    """Return the law of the start as an array of joint probabilities."""
+    """Return the law of the initial state as an array of joint probabilities."""
     shape = _shape(model)
     if isinstance(initial, str):
         check.choice(initial, ["uniform"], "initial")

@@ -1,7 +1,7 @@
-"""Bounds on the boundary effect of a region, by the oscillation of messages along walks. [trusted]
+"""Bounds on the effect of a region's boundary, from how strongly messages can vary along walks. [trusted]
 
-The bound holds for tables of any number of variables and states. It needs no influence, and ends at larger couplings
-than Dobrushin's bound where fields are weak (theory page, "The boundary: walks").
+The bounds hold for factors of any number of variables and states, and need no influence matrix. With weak fields they
+work up to larger couplings than Dobrushin's bound (theory page, "The boundary: walks").
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _MOST_WORK = 2.0**21
 def boundary_effect(around: RegionFactors, targets: Ints) -> Floats:
     """Bound the total variation distance between each target's law in the model and under any boundary state.
 
-    `targets` are positions among the variables of the region. The sum of the bounds is a bound for joint laws.
+    `targets` are positions among the variables of the region. The sum of the bounds is a bound for the targets' joint
+    law.
     """
     factors, inside = around.factors, around.inside
     arity, of = np.diff(factors.scope_start), factors.scope
@@ -50,9 +51,10 @@ def boundary_effect(around: RegionFactors, targets: Ints) -> Floats:
 
 
 def _passed(ranges: Floats, x: Floats) -> Floats:
-    """Bound the oscillation of a message through a table of this range, given incoming oscillation at most x.
+    """Bound the oscillation of a message that a table sends on, if the incoming message has oscillation x at most.
 
-    This is 4 atanh(tanh(range / 4) tanh(x / 4)), without cancellation.
+    The oscillation of a message is the range of its logarithm, and `ranges` are those of the tables. The bound is 4
+    atanh(tanh(range / 4) tanh(x / 4)), computed without cancellation.
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         a, b = np.exp(-0.5 * ranges), np.exp(-0.5 * x)
@@ -61,7 +63,7 @@ def _passed(ranges: Floats, x: Floats) -> Floats:
 
 
 def _sums_of_others(values: Floats, group: Ints) -> Floats:
-    """Return for each entry the sum of the other entries of its group, rounded upwards; entries may be infinite."""
+    """Return, for each entry, the sum of the other entries of its group, rounded up; entries may be infinite."""
     is_infinite = np.isinf(values)
     finite = np.where(is_infinite, 0.0, values)
     total = np.bincount(group, finite)[group]
@@ -70,9 +72,10 @@ def _sums_of_others(values: Floats, group: Ints) -> Floats:
 
 
 def _double_differences(factors: FactorTables) -> Floats:
-    """Return for each variable of each factor the range of log f(a, .) - log f(b, .), largest over its states a and b.
+    """Return, for each factor f and each of its variables, how much f's log-ratios between two states can vary.
 
-    Infinite for factors with zeros.
+    This is the range of log f(a, .) - log f(b, .) over the other variables, maximised over states a and b. It is
+    infinite for factors with zeros.
     """
     starts, ranges = factors.scope_start, np.full(len(factors.scope), np.inf)
     alike: dict[tuple[int, ...], list[int]] = {}

@@ -1,9 +1,10 @@
-"""Upper bounds of the partition function by mini-buckets, and the messages behind them. [trusted]
+"""Upper bounds on the partition function by mini-buckets, with the messages behind them. [trusted]
 
-Theory page, "Bounded weights". Variables are summed out one after the other, as along a clique tree. Where the factors
-and messages that hold a variable (its bucket) have too large a scope together, they are split into mini-buckets of at
-most `bits` bits, whose messages together are at least the sum (Hölder's inequality). Any messages with this property
-give a bound; shifts, matched to lower it, move a table from one mini-bucket of a bucket to another.
+Theory page, "Bounded weights". Variables are summed out one after the other, as in variable elimination. The bucket of
+a variable contains the factors and messages whose scopes include it. If their joint scope is too large, the bucket is
+split into mini-buckets of at most `bits` bits each, and the product of their messages is at least the exact message
+(Hölder's inequality). Moving a table (a shift) from one mini-bucket of a bucket to another keeps the bound valid;
+shifts are chosen to lower the bound.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Scope = tuple[int, ...]
 
 @dataclass
 class MiniBucket:
-    """Tables of a bucket, by number, that are multiplied into one message."""
+    """A group of a bucket's tables that are multiplied and summed into one message."""
 
     tables: list[int]
     scope: Scope  # of the message
@@ -52,7 +53,7 @@ class MiniBucket:
 
 @dataclass
 class Bucket:
-    """All tables that hold a variable when it is summed out."""
+    """All tables whose scope contains a variable at the time when it is summed out, grouped into mini-buckets."""
 
     variable: int
     groups: list[MiniBucket]
@@ -63,14 +64,14 @@ class Bucket:
         return len(self.groups) > 1
 
     def axes(self, r: int) -> Scope:
-        """Return the scope of mini-bucket r: that of its message, and the variable to be summed out last."""
+        """Return the variables of mini-bucket r: the scope of its message, then the variable that is summed out."""
         return (*self.groups[r].scope, self.variable)
 
 
 class Layout(NamedTuple):
-    """Buckets in the order of elimination, and the scope of every table: factors first, then messages.
+    """Buckets in elimination order, and the scope of every table: first of the factors, then of the messages.
 
-    Scopes are in reverse order of elimination, so that the next variable to be summed out stands last.
+    Each scope is in reverse elimination order, so that the next variable to be summed out is last.
     """
 
     buckets: list[Bucket]
@@ -78,41 +79,40 @@ class Layout(NamedTuple):
     sizes: Ints
 
     def length(self, scope: Sequence[int]) -> int:
-        """Return the number of entries of a table with this scope."""
         return math.prod(int(self.sizes[v]) for v in scope)
 
     @property
     def entries(self) -> float:
-        """Return the number of entries of all mini-buckets."""
+        """Return the number of table entries of all mini-buckets."""
         return float(sum(self.length(b.axes(r)) for b in self.buckets for r in range(len(b.groups))))
 
     @property
     def pass_seconds(self) -> float:
-        """Return the seconds of a round of matching: sending all messages and beliefs once."""
+        """Return the estimated seconds to send all messages and all beliefs once."""
         return SECONDS_PER_ENTRY * self.entries + _SECONDS_PER_BUCKET * len(self.buckets)
 
     @property
     def bytes(self) -> float:
-        """Return the bytes of all messages."""
+        """Return the memory of all messages in bytes."""
         return 8.0 * sum(self.length(g.scope) for b in self.buckets for g in b.groups)
 
     @property
     def is_exact(self) -> bool:
-        """Return whether no bucket is split."""
         return not any(bucket.is_split for bucket in self.buckets)
 
 
 class TooDense(Exception):
-    """Every bucket would be split into very many mini-buckets, and no bound would be of use."""
+    """Every variable's bucket would be split so often that the bound would be useless."""
 
 
 # -- which variable is next, and how its bucket is split ---------------------------------------
 
 
 def lay_out(form: FactorTables, bits: float) -> Layout:
-    """Choose the order: always the variable with the fewest mini-buckets, then with the smallest scope.
+    """Choose an elimination order greedily, and split each bucket into mini-buckets.
 
-    Raise `TooDense` where the search would take long and lead nowhere.
+    The next variable is the one with the fewest mini-buckets; ties go to the smallest scope. Raises TooDense if even
+    the first bucket has too many mini-buckets.
     """
     search = _Search(form, bits)
     if search.fewest_splits > _MAX_SPLITS:
@@ -155,7 +155,10 @@ class _Search:
         return min(self.cost, key=lambda v: (self.cost[v], self.place[v]))
 
     def _split(self, v: int) -> list[tuple[set[int], list[int]]]:
-        """Group the tables of a variable, large ones first, each with the first group that has room for it."""
+        """Group the tables of a variable into mini-buckets.
+
+        The largest table comes first; each table joins the first group with room for it.
+        """
         groups: list[tuple[set[int], list[int]]] = []
         for number in sorted(self.tables_of[v], key=lambda k: (-len(self.scopes[k]), k)):
             scope = self.scopes[number]
@@ -174,7 +177,6 @@ class _Search:
         return (0.0 if size <= self.most else float(len(self._split(v)) - 1), size)
 
     def eliminate(self, v: int) -> None:
-        """Sum out a variable."""
         groups, changed = [], set()
         for union, members in self._split(v):
             rest = union - {v}
@@ -195,7 +197,10 @@ class _Search:
 
 
 def _tree(bucket: Bucket) -> list[tuple[int, int, frozenset[int]]]:
-    """Return the links of a spanning tree of the mini-buckets that share most, with what each link shares."""
+    """Return a spanning tree of a bucket's mini-buckets whose links share as many variables as possible.
+
+    Each link is a pair of mini-buckets with the variables that they share.
+    """
     scopes = [frozenset(bucket.axes(r)) for r in range(len(bucket.groups))]
     inside, links = {0}, []
     while len(inside) < len(scopes):
@@ -210,22 +215,22 @@ def _tree(bucket: Bucket) -> list[tuple[int, int, frozenset[int]]]:
 
 
 class NoState(Exception):
-    """No joint state is allowed."""
+    """The model gives probability 0 to every joint state."""
 
 
 class MiniBuckets:
-    """The messages of a layout, and the bound that they give.
+    """The messages of a layout of mini-buckets, and the bound that they give.
 
     Attributes
     ----------
     tables : list of arrays
-        Logarithms of factors and messages, each less its largest entry.
+        Logarithms of factors and messages, from each of which its largest entry was subtracted.
     tops : list of floats
         These largest entries.
     log_bound : float
         log U; the logarithm of the partition function is at most this plus `distortion`.
     distortion : float
-        Bounds how far the logarithm of any weight is from that of a proposal and messages without rounding.
+        Bound on the effect of rounding on the logarithm of any importance weight, and on `log_bound`.
     """
 
     def __init__(self, form: FactorTables, layout: Layout) -> None:
@@ -251,9 +256,9 @@ class MiniBuckets:
     # -- geometry --
 
     def _walk(self, scope: Scope, axes: Scope) -> tuple[Ints, Ints]:
-        """Return sizes and strides to walk through a table with this scope beside one with these axes.
+        """Return the sizes and strides for a loop over `axes` that reads a table with the given scope.
 
-        Axes that follow each other in both tables, or are missing in the first, are joined, as they need one loop only.
+        Consecutive axes of the same kind are joined, so that they take one loop only.
         """
         if (known := self._walks.get((scope, axes))) is not None:
             return known
@@ -270,7 +275,7 @@ class MiniBuckets:
         return made
 
     def _strides(self, scope: Scope, axes: Scope) -> list[int]:
-        """Return the stride of each axis in a table with this scope; 0 for axes outside it."""
+        """Return the stride of each axis in a table with this scope; 0 for axes outside of it."""
         stride, strides = 1, {}
         for v in reversed(scope):
             strides[v] = stride
@@ -278,7 +283,7 @@ class MiniBuckets:
         return [strides.get(v, 0) for v in axes]
 
     def _product(self, b: int, r: int) -> Floats:
-        """Return the logarithm of the product of the tables of a mini-bucket, with its shifts."""
+        """Return the logarithm of the product of a mini-bucket's tables, including its shifts."""
         bucket = self.layout.buckets[b]
         axes = bucket.axes(r)
         out = np.zeros(self.layout.length(axes))
@@ -294,7 +299,10 @@ class MiniBuckets:
     # -- passes --
 
     def forward(self, match: bool = False, tight: bool = False) -> float:
-        """Send all messages and return log U; `match` sets the shifts by matching moments on the way."""
+        """Send all messages and return log U.
+
+        `match` chooses shifts by matching moments on the way; `tight` lowers messages where this is cheap.
+        """
         messages_in_all = len(self.layout.scopes) - len(self.factors)
         self.tables = self.factors + [np.empty(0)] * messages_in_all
         self.tops = self.tops[: len(self.factors)] + [0.0] * messages_in_all
@@ -322,16 +330,17 @@ class MiniBuckets:
 
     @cached_property
     def distortion(self) -> float:
-        """Bound what rounding does to the logarithm of a weight: in all buckets, and in the bound itself."""
+        """Bound the effect of rounding on the logarithm of any importance weight and of the bound U."""
         sizes = [_size(table) for table in self.tables]
         each = sum(self._rounding(b, sizes) for b in range(len(self.layout.buckets)))
         return each + 8.0 * UNIT * sum(map(abs, self.tops))
 
     def _rounding(self, b: int, sizes: list[float]) -> float:
-        """Bound the error of log C_v and of the draws of one bucket, and by how much its messages may fail to dominate.
+        """Bound the rounding errors that one bucket contributes to `distortion`.
 
-        Sums of logarithms err by a unit of all their sizes for each term; the exponential by 2^-50, the logarithm by
-        2^-49 of itself. Three times: for the messages, for the weight, and for the probabilities of a draw.
+        They arise in its messages, in the weights, and in the probabilities of a draw, hence the factor 3. A sum of
+        logarithms errs by one unit of all their sizes for each term, the exponential by 2^-50 and the logarithm by
+        2^-49 of itself.
         """
         bucket = self.layout.buckets[b]
         numbers = [number for group in bucket.groups for number in group.tables]
@@ -343,7 +352,7 @@ class MiniBuckets:
         return 3.0 * UNIT * (terms * size + 64.0 * len(bucket.groups) + 8.0 * states)
 
     def _match_moments(self, b: int, products: list[Floats]) -> None:
-        """Shift the products so that linked groups have the same power sums on what they share."""
+        """Shift the products of linked mini-buckets so that their power sums agree on the shared variables."""
         bucket = self.layout.buckets[b]
         for link, (r, s, shared) in enumerate(bucket.links):
             first, second = (self._log_marginal(products[k], bucket, k, shared) for k in (r, s))
@@ -365,7 +374,10 @@ class MiniBuckets:
         return logs
 
     def _tighten(self, bucket: Bucket, products: list[Floats], messages: list[Floats]) -> None:
-        """Lower each message to the largest ratio of the sum to the other messages, if that is cheap and in range."""
+        """Lower each message of a split bucket as far as the bound allows, if that is cheap and in range.
+
+        The lowest valid message is the largest ratio of the exact sum to the product of the other messages.
+        """
         union: Scope = tuple(dict.fromkeys(v for group in bucket.groups for v in group.scope))
         largest = max(self.layout.length(group.scope) for group in bucket.groups)
         if self.layout.length(union) > 2.0**_MORE_BITS * largest:
@@ -389,13 +401,13 @@ class MiniBuckets:
                 np.minimum(message, np.log(out) + tops[r], out=message)
 
     def begin(self) -> None:
-        """Send messages with shifts that match moments, and tighten them."""
+        """Send messages with shifts that match moments, then once more to lower them."""
         self.forward(match=True)
         if not self.layout.is_exact:
             self.forward(tight=True)
 
     def improve(self, rounds: int = _ROUNDS) -> None:
-        """Match beliefs, until two rounds in a row gain little or planning has no time for another."""
+        """Improve the shifts by matching beliefs, until this gains little or the planning time is used up."""
         step, slow, seconds = _STEP, 2 * self.layout.is_exact, self.layout.pass_seconds
         for _ in range(rounds):
             if slow == 2 or step < _LEAST_STEP or current_deadline().work_left < seconds:
@@ -414,10 +426,10 @@ class MiniBuckets:
                 self.log_bound, (self.tables, self.tops, self.shifts), step = best, known, _CUT * step
 
     def backward(self, step: float) -> dict[tuple[int, int], Floats]:
-        """Return shifts moved towards equal beliefs of linked groups on what they share.
+        """Return shifts changed so that the beliefs of linked mini-buckets become more equal on their shared variables.
 
-        The belief of a mini-bucket is the derivative of log U by its product; that of a message is a marginal of the
-        belief of the mini-bucket that received it.
+        The belief of a mini-bucket is the derivative of log U with respect to its log-product. The belief of a message
+        is a marginal of the belief of the mini-bucket that received it.
         """
         beliefs: dict[int, Floats] = {}
         moved = dict(self.shifts)
@@ -448,7 +460,10 @@ class MiniBuckets:
 
 
 def make_minibuckets(form: FactorTables, layout: Layout, rounds: int = _ROUNDS) -> MiniBuckets:
-    """Send the messages of a layout, with shifts that lower the bound; raise `NoState` if no state is allowed."""
+    """Send the messages of a layout, with shifts that lower the bound.
+
+    Raises NoState if the model allows no joint state.
+    """
     made = MiniBuckets(form, layout)
     made.begin()
     made.improve(rounds)

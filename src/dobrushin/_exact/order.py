@@ -1,4 +1,4 @@
-"""Orders of elimination: found greedily, then improved piece by piece, before any table is made."""
+"""Elimination orders: found greedily and then improved piece by piece, before any table is computed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _QUICK_VARIABLES = 64
 
 
 class Order(NamedTuple):
-    """An order of elimination, and the combinations of states of its cliques."""
+    """An elimination order, and the number of table entries of its cliques."""
 
     variables: list[int]
     entries: float  # of all cliques together
@@ -58,12 +58,12 @@ class Order(NamedTuple):
 def find_order(
     adjacency: tuple[Array, Array], sizes: Ints, working: Working, most: float = MAX_SUMMED_ENTRIES
 ) -> Order:
-    """Return the best order of many; raise `BudgetError` if none has at most `most` entries.
+    """Return the best of several elimination orders; raise BudgetError if none has at most `most` table entries.
 
-    One order sweeps through the model from end to end (reverse Cuthill-McKee: best on grids). The others take the
-    variable that adds the fewest edges, or the fewest weighted by the states of their ends, or whose clique is
-    smallest, with ties broken at random. Where the sums of the best order take long, a large-neighbourhood search
-    improves it. Random numbers and work depend on the graph alone, so the order is the same every time.
+    One order sweeps through the model from end to end (reverse Cuthill-McKee, best on grids). The others eliminate next
+    the variable that adds the fewest edges, or the fewest edges weighted by numbers of states, or that has the smallest
+    clique; ties are broken at random. If the best order still has very many entries, a large-neighbourhood search
+    improves it. Random numbers depend on the graph alone, so that the order is the same every time.
     """
     graph = graph_of(adjacency)
     refuse_dense(graph, most)
@@ -79,14 +79,14 @@ def find_order(
 
 
 def graph_of(adjacency: tuple[Array, Array]) -> Any:
-    """Return a sparse matrix with 1 for each pair of neighbours, from the CSR arrays of a graph."""
+    """Return the graph given by CSR arrays as a sparse matrix with 1 for each pair of neighbours."""
     start, indices = adjacency
     n = len(start) - 1
     return sparse.csr_matrix((np.ones(len(indices), dtype=np.int8), indices, start), shape=(n, n))
 
 
 def places_in_sweep(graph: Any) -> Ints:
-    """Return the place of each variable in a sweep through the graph from end to end (reverse Cuthill-McKee)."""
+    """Return each variable's rank in a sweep through the graph from end to end (reverse Cuthill-McKee)."""
     return np.argsort(csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True))
 
 
@@ -94,9 +94,10 @@ def find_region_order(
     start: Ints, neighbor: Ints, states: Ints, group: Ints,
     given: Ints, most: float,
 ) -> Order | None:  # fmt: skip
-    """Return the best order of a few that keep a group together; None if all have more entries than `most`.
+    """Return the best of a few orders that keep a group in one clique; None if all have more entries than `most`.
 
-    Ties are broken by `given`, then at random. The search ends when it has taken a small share of the time of the sums.
+    Ties are broken by the order `given`, then at random. The search takes only a small share of the elimination's own
+    time.
     """
     if len(group) > 1:  # make the group neighbours of each other
         n = len(start) - 1
@@ -118,13 +119,13 @@ def find_region_order(
 
 
 def _graph_arguments(start: Ints, indices: Ints, sizes: Ints) -> tuple[Array, ...]:
-    """Return the graph as `greedy_order` takes it: CSR arrays, weights and numbers of states."""
+    """Return the graph in the form that `greedy_order` takes: CSR arrays, weights and numbers of states."""
     weights = np.maximum(1, np.round(8.0 * np.log2(sizes))).astype(np.int64)
     return frozen(start), frozen(indices), frozen(weights), frozen(sizes.astype(np.float64))
 
 
 def _make_order(graph: tuple[Array, ...], rule: int, given: Ints, seed: int, most: float, work: int) -> Any:
-    """Call `greedy_order`, interpreted where it takes little work."""
+    """Call `greedy_order`, with interpreted instead of compiled code if there is little work."""
     code = code_for(greedy_order, _OPERATIONS_PER_LOOK * len(given) ** 2)
     if code is not greedy_order:
         made = code(*graph, rule, given, seed, most, _LITTLE_OPERATIONS)
@@ -134,7 +135,10 @@ def _make_order(graph: tuple[Array, ...], rule: int, given: Ints, seed: int, mos
 
 
 def _best_run(graph: tuple[Array, ...], rank: Ints, most: float, working: Working) -> tuple[Ints, float]:
-    """Return the best order of some greedy runs, improved piece by piece where its sums take long, and its entries."""
+    """Return the best order of several greedy runs, and the number of its table entries.
+
+    A long elimination is worth more search: its order is then improved piece by piece.
+    """
     start, indices, weights, sizes = graph
     best, entries, work = rank, math.inf, 0.0
     rules = (FILL, CLIQUE, WEIGHTED_FILL) if weights.min() < weights.max() else (FILL, CLIQUE)
@@ -162,7 +166,7 @@ def _best_run(graph: tuple[Array, ...], rank: Ints, most: float, working: Workin
 
 
 def refuse_dense(graph: Any, most: float) -> None:
-    """Refuse a graph with a subgraph whose least degree makes every order exceed the limit on entries.
+    """Raise BudgetError if the graph has a subgraph so dense that every order exceeds `most` table entries.
 
     The first variable of the subgraph to be eliminated forms a clique with its neighbours there, of at least 2 states
     each.
@@ -184,7 +188,7 @@ def _refuse(entries: float, most: float) -> None:
 
 
 def _order_of_large(graph: Any, sizes: list[int], sweep: list[int], most: float) -> Order:
-    """Return the better of a sweep and min-fill, on graphs too large for bits."""
+    """Return the better of a sweep and a min-fill order, for graphs too large for the bitset search."""
     best, refusals = Order(sweep, most), []
     for find in (lambda: sweep, lambda: _min_fill(graph, sizes, most)):
         try:
@@ -201,7 +205,7 @@ def _order_of_large(graph: Any, sizes: list[int], sweep: list[int], most: float)
 
 
 def _entries_of(graph: Any, sizes: list[int], order: list[int], most: float) -> float:
-    """Return the entries of all cliques of an order; `BudgetError` beyond `most`."""
+    """Return the number of table entries of all cliques of an order; raise BudgetError beyond `most`."""
     neighbors = _neighbor_sets(graph)
     total = 0.0
     for v in checked(order, _STAGE):
@@ -217,9 +221,9 @@ def _entries_of(graph: Any, sizes: list[int], order: list[int], most: float) -> 
 
 
 def _min_fill(graph: Any, sizes: list[int], most: float) -> list[int]:
-    """Return the order that always takes the first variable whose elimination adds the fewest edges.
+    """Return the order that always eliminates next the first variable that adds the fewest edges.
 
-    The heap also holds outdated entries: those with another number of edges than `missing` has.
+    The heap keeps outdated entries, whose number of edges differs from the one in `missing`; they are skipped.
     """
     n = len(sizes)
     if n > 2 * _PIECE_VARIABLES:
@@ -272,7 +276,7 @@ def _neighbor_sets(graph: Any) -> list[set[int]]:
 
 
 def _missing_edges(neighbors: list[set[int]], v: int) -> int:
-    """Count the pairs of neighbours of v that are not neighbours of each other."""
+    """Return the number of pairs of neighbours of v that are not neighbours of each other."""
     ring = neighbors[v]
     return (len(ring) * (len(ring) - 1) - sum(len(neighbors[u] & ring) for u in ring)) // 2
 

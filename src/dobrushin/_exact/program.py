@@ -1,9 +1,9 @@
-"""Programs of sums over all states: which tables are multiplied, and which variables are summed out, in order.
+"""Programs of variable elimination: which tables to multiply and which variables to sum out, step by step.
 
-An order of elimination makes a tree. Its leaves are the factors. An inner node multiplies a few tables, those of its
-children, and sums out the variables that no other table has. What it makes is a message to its parent; tables over all
-variables of a node are never made. After the way up, messages go down the same tree (Shafer and Shenoy 1990), where
-they are needed to read what was asked for.
+An elimination order defines a tree whose leaves are the factors. Each inner node multiplies the tables of its children
+and sums out the variables that occur in no other table; the result is a message to its parent. The table over all
+variables of a node is never stored. After this upward pass, a downward pass sends messages back along the same tree, as
+far as the wanted marginals need them (Shafer and Shenoy 1990).
 """
 
 from __future__ import annotations
@@ -36,28 +36,30 @@ _Read = tuple[int, Scope]  # a group that is read, and its number
 
 @dataclass(frozen=True)
 class SumProgram:
-    """Steps over tables that lie in one array, as the kernels read them.
+    """The steps of a variable elimination, with all tables in one array, in the layout that the kernels read.
 
     Attributes
     ----------
     sizes : array
         Number of states of each variable.
     scope_start, scope, offset : arrays
-        Variables of each table, and where it begins. The first tables are the factors.
+        The variables of each table (in CSR form), and where its entries begin. The first tables are the factors.
     made, operand_start, operand : arrays
-        The table that each step makes, and those that it multiplies.
+        The table that each step computes, and the tables that it multiplies (in CSR form).
     entries : array
-        Combinations of states that each step runs through.
+        Number of combinations of states that each step goes through.
     n_factors, n_up : int
-        Factors, and steps of the way up.
+        Number of factors, and number of steps of the upward pass.
     roots : list of int
-        Tables without variables whose product is the partition function.
+        Tables without variables, whose product is the partition function.
     reads : list of int
-        For each group that was asked for the table of its weights.
+        For each group of variables, the table that holds its unnormalised marginal.
     length : int
-        Numbers in all tables.
+        Number of entries of all tables, which may share memory.
     width : int
-        Variables of the largest node less one.
+        Number of variables of the largest clique, less one (the treewidth of the order).
+    ones : list of int
+        Tables filled with 1, for variables and groups that no factor contains.
     """
 
     sizes: Ints
@@ -78,25 +80,24 @@ class SumProgram:
 
     @property
     def steps(self) -> tuple[Ints, Ints, Ints]:
-        """Tables that the steps make, and those that they multiply, as the kernels take them."""
+        """Return the table that each step computes, and the tables that it multiplies (in CSR form), for kernels."""
         return self.made, self.operand_start, self.operand
 
     def table(self, store: Array, block: int) -> Array:
-        """Return a table as an array with one axis for each of its variables."""
+        """Return a table as a view of the array of all tables, with one axis for each of its variables."""
         shape = self.sizes[self.scope_of(block)]
         return store[self.offset[block] : self.offset[block] + math.prod(shape.tolist())].reshape(shape)
 
     def operands_of(self, t: int) -> Ints:
-        """Return the tables that a step multiplies."""
+        """Return the tables that step t multiplies."""
         return self.operand[self.operand_start[t] : self.operand_start[t + 1]]
 
     def scope_of(self, block: int) -> Ints:
-        """Return the variables of a table."""
         return self.scope[self.scope_start[block] : self.scope_start[block + 1]]
 
 
 class _Node(NamedTuple):
-    """A step of the way up."""
+    """A step of the upward pass: the tables that it multiplies, and its number of combinations of states."""
 
     children: list[int]  # tables
     entries: int
@@ -117,7 +118,7 @@ class _Builder:
     width: int = 0
 
     def add_table(self, scope: Scope) -> int:
-        """Add a table with these variables, without a place yet."""
+        """Add a table over these variables, without memory for its entries yet; return its number."""
         if len(self.scopes) % _TABLES_PER_LOOK == 0:
             current_deadline().check(_STAGE)
         self.scopes.append(scope)
@@ -126,7 +127,7 @@ class _Builder:
         return len(self.scopes) - 1
 
     def add_leaves(self, scopes: Sequence[Scope]) -> list[int]:
-        """Add tables that exist from the beginning, each in a place of its own."""
+        """Add tables that are given in advance, such as the factors; return their numbers."""
         first, sizes = len(self.scopes), self.sizes
         spans = [math.prod([sizes[v] for v in scope]) for scope in checked(scopes, _STAGE)]
         for block, scope in enumerate(scopes, first):
@@ -139,14 +140,14 @@ class _Builder:
         return list(range(first, len(self.scopes)))
 
     def place(self, block: int) -> None:
-        """Give a table a place of its own."""
+        """Reserve memory for the entries of a table."""
         self.slots[block] = self.length
         self.length += self.spans[block]
 
     # -- the way up ------------------------------------------------------------------------
 
     def eliminate(self, order: Sequence[int]) -> list[int]:
-        """Make the tree; return the tables without variables, one for each component."""
+        """Add the steps of the upward pass; return the tables without variables, one per connected component."""
         roots = [block for block, scope in enumerate(self.scopes) if not scope]
         for v in order:
             if self.homes[v] < 0:
@@ -156,7 +157,7 @@ class _Builder:
         return roots
 
     def _multiply(self, blocks: list[int]) -> int:
-        """Multiply tables, the smallest ones first where that saves work; return the product of all."""
+        """Add steps that multiply tables, smallest first where that saves work; return the table of the product."""
         blocks.sort(key=self._by_size)
         while len(blocks) > _MANY_TABLES:
             pairs = [blocks[k : k + 2] for k in range(0, len(blocks), 2)]
@@ -183,7 +184,7 @@ class _Builder:
         return self.spans[block], self.scopes[block], block
 
     def _add_node(self, children: list[int], variables: set[int] | None = None, entries: int = 0) -> int:
-        """Add a step that multiplies tables and sums out the variables that are in no other table."""
+        """Add a step that multiplies tables and sums out all variables found in no other table; return its table."""
         whole = {v for b in children for v in self.scopes[b]} if variables is None else variables
         live, made, kept = self.live, len(self.scopes), []
         for v in whole:
@@ -208,7 +209,7 @@ class _Builder:
     # -- the way down ----------------------------------------------------------------------
 
     def read(self, groups: Sequence[Scope], roots: list[int]) -> list[int]:
-        """Add the steps of the downward pass that the groups of variables need; return the table of each group."""
+        """Add the steps of the downward pass that the groups need; return the table of each group's marginal."""
         parent = {child: made for made, node in self.nodes.items() for child in node.children}
         # Where the first of a group is summed out, all of it is still there: nodes are numbered as they are made.
         homes = [min(self.homes[v] for v in group) for group in groups]
@@ -261,7 +262,7 @@ class _Builder:
         return reads
 
     def _read_from(self, blocks: list[int], entries: int, wanted: list[_Read], reads: list[int]) -> None:
-        """Add the steps that sum the product of some tables over all variables but those of the groups read there."""
+        """Add the steps that compute the marginals of groups of variables from the product of some tables."""
         while wanted:
             # Together first, as long as that is much smaller than the product.
             union: set[int] = set(wanted[0][1])
@@ -282,7 +283,7 @@ class _Builder:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Switch off garbage collection, which takes long among millions of small objects that are all in use."""
+    """Switch off garbage collection during the block, because it is slow among millions of small live objects."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -294,7 +295,7 @@ def _no_collection() -> Iterator[None]:
 
 @_no_collection()
 def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], groups: Sequence[Scope]) -> SumProgram:
-    """Make the program of an order: its way up, and down to the weights of the groups of variables."""
+    """Make the program of an elimination order, with an upward pass and the downward steps that the groups need."""
     rank = [0] * len(sizes)
     for k, v in enumerate(order):
         rank[v] = k
@@ -326,7 +327,7 @@ def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], 
 
 
 def _join(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
-    """Return where lists begin when they stand one after the other, and their entries."""
+    """Return the starts and the entries of lists that are concatenated."""
     current_deadline().check(_STAGE)
     start = prefix_sums(np.fromiter(map(len, lists), np.int64, len(lists)))
     return frozen(start), frozen(np.fromiter(itertools.chain.from_iterable(lists), np.int64, int(start[-1])))

@@ -1,4 +1,4 @@
-"""Exact marginals, the partition function and the most likely state, by streaming elimination."""
+"""Exact marginals, partition functions and most likely states, by variable elimination."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ Evidence = Mapping[Any, Any]
 
 
 class LogPartition(float):
-    """Logarithm of a sum or of a probability: a float with a bound on its error.
+    """The logarithm of a partition function or of a probability: a float with a bound on its error.
 
     Attributes
     ----------
     value : float
-        The number itself.
+        The value as a plain float.
     error : float
-        The true number is within `value` - `error` and `value` + `error`.
+        Bound on the error: the true value is between `value` - `error` and `value` + `error`.
     lower, upper : float
-        These two ends.
+        These two ends, rounded outwards.
     method : str
-        How it was found.
+        How the value was computed, such as "exact".
     confidence : float
-        Probability with which the bound is valid; 1 where no random draws are involved.
+        Probability with which the bound is valid; 1 if no random draws are involved.
     """
 
     error: float
@@ -66,27 +66,26 @@ class LogPartition(float):
 
     @property
     def lower(self) -> float:
-        """Lower end of the interval."""
+        """Return the lower end of the interval, rounded down."""
         return math.nextafter(self.value - self.error, -math.inf)
 
     @property
     def upper(self) -> float:
-        """Upper end of the interval."""
+        """Return the upper end of the interval, rounded up."""
         return math.nextafter(self.value + self.error, math.inf)
 
     @property
     def value(self) -> float:
-        """The number as a plain float."""
+        """Return the value as a plain float."""
         return float(self)
 
     @property
     def _is_vacuous(self) -> bool:
-        """Whether no finite bound is known."""
         return self.error == math.inf
 
     @classmethod
     def ratio(cls, above: LogPartition, below: LogPartition) -> LogPartition:
-        """Return the logarithm of a quotient of two sums."""
+        """Return the logarithm of the ratio of two partition functions, given by their logarithms."""
         value = float(above) - float(below)
         error = above.error + below.error + 2.0 * UNIT * abs(value) if value > -math.inf else 0.0
         method = above.method if below.method == "exact" else below.method
@@ -94,12 +93,12 @@ class LogPartition(float):
 
 
 class Marginals(list[Array]):
-    """Probabilities of the states of each variable, by position: a list of arrays with a bound on their error.
+    """List of the marginal probabilities of all variables, by position, with a bound on their errors.
 
     Attributes
     ----------
     error : float
-        No probability is off by more.
+        Bound on the error of each probability.
     """
 
     def __init__(self, arrays: Iterable[Array], error: float) -> None:
@@ -109,18 +108,19 @@ class Marginals(list[Array]):
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """Plan of the sum that gives a partition function.
+    """Plan for computing the logarithm of a partition function.
 
     Attributes
     ----------
     tables : FactorTables
-        Tables still to sum; all tables if none are left.
+        The tables that elimination has to sum; all tables of the model if nothing is left to sum.
     is_given : bool
-        Whether there is evidence, so that a sum of 0 is an answer and not a fault of the model.
+        Whether there is evidence. With evidence a sum of 0 is an answer (the evidence is impossible), without evidence
+        it is an error of the model.
     constant, error : float
-        Logarithm of what is summed already, and how far it may be off.
+        Logarithm of the factors that were evaluated while planning, and a bound on its error.
     plan : SumPlan or None
-        How the rest is summed; None where there is none.
+        Plan for the remaining tables; None if there are none.
     """
 
     tables: FactorTables
@@ -131,11 +131,11 @@ class PartitionPlan:
 
     @property
     def seconds(self) -> float:
-        """Estimated time of the sum."""
+        """Return the estimated time of the elimination in seconds."""
         return 0.0 if self.plan is None else self.plan.seconds
 
     def run(self, working: Working, limit: float, backend: str = "cpu") -> LogPartition:
-        """Make the sum."""
+        """Run the elimination and return the logarithm of the partition function."""
         value, error = self.constant, self.error
         try:
             if value == -math.inf:
@@ -152,7 +152,10 @@ class PartitionPlan:
 
 
 def plan_partition(tables: FactorTables, given: Mapping[int, int], limit: float, working: Working) -> PartitionPlan:
-    """Plan the sum over the joint states that have some digits, by position; `BudgetError` beyond `limit` bytes."""
+    """Plan the sum over the joint states that agree with evidence (state numbers by position).
+
+    Raises BudgetError if the tables need more than `limit` bytes.
+    """
     is_given = bool(given)
     rest, constant = condition(tables, given)
     if rest is None or constant == -math.inf:
@@ -166,9 +169,9 @@ def plan_partition(tables: FactorTables, given: Mapping[int, int], limit: float,
 
 
 def condition(tables: FactorTables, given: Mapping[int, int]) -> tuple[FactorTables | None, float]:
-    """Fix the given variables; return the tables of the others and the logarithm of the constant that is left.
+    """Fix the given variables; return the tables of the others, and the logarithm of the factors that became constant.
 
-    There are no tables (None) if all variables are given, and the constant is -inf if the evidence is impossible.
+    The tables are None if all variables are given; the logarithm is -inf if the evidence is impossible.
     """
     if not given:
         return tables, 0.0
@@ -192,16 +195,16 @@ def condition(tables: FactorTables, given: Mapping[int, int]) -> tuple[FactorTab
 
 @dataclass(frozen=True)
 class MostLikely:
-    """A joint state of the largest probability.
+    """A joint state of largest probability.
 
     Attributes
     ----------
     states : dict
-        By label, the state of every variable, also of those in the evidence: its name if it has one.
+        The state of every variable by label, including the evidence; states that have names are given by name.
     log_density : float
-        The logarithm of its unnormalised probability.
+        Logarithm of the unnormalised probability of this joint state.
     error : float
-        No joint state has a log-density larger than `log_density` + `error`: what rounding may have hidden.
+        Bound on the effect of rounding: no joint state has a log-density above `log_density` + `error`.
     """
 
     states: dict[Hashable, Any]
@@ -209,7 +212,7 @@ class MostLikely:
     error: float
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Return an HTML table, for notebooks."""
         rows = [(printable(label), printable(state)) for label, state in islice(self.states.items(), _SHOWN)]
         more = len(self.states) - len(rows)
         note = f"{more:,} more variables." if more else ""
@@ -228,18 +231,18 @@ def marginals(
     model : Model
         Any number of variables, if the treewidth is small: chains, trees, strips, binary grids up to about 25 x 25.
     memory_limit : float or str, optional
-        Bytes that the messages may take, as a number or as in "2GiB"; if they would need more, `BudgetError` is raised
-        before any is made. Default: most of the memory that is free.
+        Bytes that the messages may take, as a number or as in "2GiB"; if they would need more, BudgetError is raised
+        before any message is computed. Default: most of the free memory.
     backend : {"auto", "cpu", "cuda"}
-        Where to sum. "auto" takes a GPU for large sums if there is one.
+        Where to compute. "auto" uses a GPU, if there is one, for long computations.
     progress : bool, optional
         Show progress. None: only in a terminal or notebook; True: always; False: never.
 
     Returns
     -------
     Marginals
-        A list of arrays, by position of the variable: the probabilities of its states in increasing order. Its
-        attribute `error` bounds what rounding can have done to any of them.
+        A list with one array for each variable, by position: the probabilities of its states in increasing order. The
+        attribute `error` bounds the rounding error of each probability.
 
     Notes
     -----
@@ -275,15 +278,15 @@ def log_partition(
     backend: Backend = "auto",
     progress: bool | None = None,
 ) -> LogPartition:
-    """Compute the logarithm of the sum of all unnormalised probabilities, by variable elimination.
+    """Compute the logarithm of the partition function (the sum of all unnormalised probabilities) exactly.
 
     Parameters
     ----------
     model : Model
     evidence : dict from label to state, optional
-        Sum only over the joint states that have these. So log P(evidence) is the difference of two calls, with the
-        evidence and without; of a Bayesian network it is the first alone. Soft evidence (likelihoods of states in the
-        place of a state) weighs each joint state by its likelihoods, the largest of each variable taken as 1.
+        Sum only over the joint states with this evidence. So log P(evidence) is the difference between a call with the
+        evidence and one without; for a Bayesian network the second is 0. Soft evidence (likelihoods in place of a
+        state) weights each joint state by its likelihoods, scaled so that the largest of each variable is 1.
     memory_limit, backend, progress
         As for `marginals`.
 
@@ -327,20 +330,20 @@ def most_likely(
     memory_limit: float | str | None = None,
     progress: bool | None = None,
 ) -> MostLikely:
-    """Find the joint state of the largest probability (MPE), by variable elimination with maxima.
+    """Find the joint state of largest probability (MPE), by variable elimination with maxima in place of sums.
 
     Parameters
     ----------
     model : Model
     evidence : dict from label to state, optional
-        Only joint states that have these. Soft evidence (likelihoods of states in the place of a state) weighs them.
+        Consider only joint states with this evidence. Soft evidence (likelihoods in place of a state) weights them.
     memory_limit, progress
         As for `marginals`.
 
     Returns
     -------
     MostLikely
-        Of several that are equally likely, one.
+        One of the most likely joint states, if there are several.
 
     Notes
     -----
@@ -390,6 +393,6 @@ def _read(model: Model, limit: Any, backend: str = "cpu") -> tuple[FactorTables,
 
 
 def _read_digits(model: Model, evidence: Any) -> dict[int, int]:
-    """Return evidence as digits by position."""
+    """Return the evidence as a dict from positions to state numbers."""
     given = read_evidence(model, evidence) if evidence else {}
     return {i: model._states_at(i).index(state) for i, state in given.items()}

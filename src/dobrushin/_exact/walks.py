@@ -1,7 +1,8 @@
-"""Intervals without randomness for binary pairwise models, by self-avoiding walks (Weitz 2006). [trusted]
+"""Intervals for marginals of binary pairwise models, from trees of self-avoiding walks (Weitz 2006). [trusted]
 
-The odds of a variable are those of the root of its tree of self-avoiding walks. They are monotone in the odds of each
-child, so a subtree that is not expanded is replaced by its range, and the interval of the root is valid at any cut.
+The odds of a variable are those of the root of its tree of self-avoiding walks, and they are monotone in the odds of
+each child. So a subtree that is not expanded can be replaced by the range of its odds, and the root's interval is valid
+wherever the tree is cut.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ _MAX_VISITS_OF_CALL, _MIN_VISITS = 2**22, 64
 
 @dataclass(frozen=True, eq=False)
 class WalkTree:
-    """Odds, half-edges and their factors, as in `_kernels/walks`.
+    """A binary pairwise model as odds and half-edges, from which trees of self-avoiding walks are expanded.
 
-    `error` bounds how far rounding may have moved the logarithm of any probability.
+    The arrays are those of `_kernels/walks`. `error` bounds the effect of rounding on the logarithm of any probability.
     """
 
     start: Ints
@@ -58,16 +59,16 @@ class WalkTree:
 
     @property
     def is_attractive(self) -> bool:
-        """Return whether every pair of neighbours favours equal states."""
         return bool((self.ratio >= 1.0).all())
 
     def odds_of(
         self, root: int, fixed: States, least: float, most: int, seen: Bools, path: tuple[int, ...] = ()
     ) -> _Odds:
-        """Return an interval for the odds of the variable at the end of a path of half-edges from the root.
+        """Return an interval for the odds of the variable at the end of a walk from the root.
 
-        `fixed` has the states of variables that are known. Where many variables may be visited, the branches of the
-        root and of its neighbours are expanded one after the other, so that each call of the kernel is short.
+        `path` holds the half-edges of the walk; without it the variable is the root. `fixed` has the states of observed
+        variables and -1 for others. If many variables may be visited, the branches of the root and of its neighbours
+        are expanded one after the other, so that each kernel call is short.
         """
         if len(path) >= 2 or (not path and most <= _MAX_VISITS_OF_CALL):
             exit_of = np.full(len(self.odds), -1, dtype=np.int64)
@@ -112,7 +113,7 @@ class _Odds(NamedTuple):
 
 
 def read_walks(form: Form) -> WalkTree | str:
-    """Return the half-edges of a form, made once; where walks do not fit the form, return the reason."""
+    """Return the model as odds and half-edges, or the reason why it cannot be read like this; the result is cached."""
     return form.memory.get(_TREE, lambda: _read(form))
 
 
@@ -172,13 +173,13 @@ def _read(form: Form) -> WalkTree | str:
 
 
 def sizes_of(table: Floats) -> float:
-    """Return the largest difference of finite entries of a log-table."""
+    """Return twice the largest absolute value of the finite entries of a log-table, a bound on their differences."""
     finite = np.where(np.isfinite(table), np.abs(table), 0.0)
     return 2.0 * float(finite.max(initial=0.0))
 
 
 def _predict(past: list[tuple[int, float]], tolerance: float) -> float:
-    """Predict how many variables a pass must visit, from the sizes and the half-widths of earlier ones."""
+    """Predict how many variables the next pass must visit for this tolerance, from the sizes of earlier passes."""
     if len(past) < 4:
         return math.inf
     (n0, wide), (n1, narrow) = past[-3], past[-1]
@@ -190,14 +191,16 @@ def _predict(past: list[tuple[int, float]], tolerance: float) -> float:
 
 @dataclass
 class WalkLaw:
-    """Intervals for the joint states of some variables, by the chain rule, narrowed step by step.
+    """Intervals for the probabilities of all joint states of some variables, narrowed pass by pass.
+
+    Each joint probability is a product of conditional probabilities (chain rule), each from a tree of walks.
 
     Attributes
     ----------
     low, high : arrays of shape (2, ..., 2)
         Limits of the probability of each joint state.
     visited : int
-        Variables visited by all walks so far.
+        Number of variables visited by all walks so far.
     """
 
     tree: WalkTree
@@ -213,15 +216,15 @@ class WalkLaw:
 
     @property
     def half_width(self) -> float:
-        """Return half the width of the widest interval."""
+        """Return half of the width of the widest interval."""
         return 0.5 * float((self.high - self.low).max())
 
     def narrow(self, tolerance: float, most: int, far: int = 0) -> bool:
-        """Cut branches ever later until intervals are as narrow as this, or about `most` variables were visited.
+        """Expand the trees further until the half-width is at most `tolerance`; return whether that was reached.
 
-        Up to `far` variables are visited where the passes so far, in which the width is about a power of the number of
-        variables visited, predict that this suffices. Where the limit of the call is over, the intervals of the last
-        whole pass remain.
+        About `most` variables are visited, and up to `far` if earlier passes predict that this suffices (the width
+        falls roughly as a power of the number of variables visited). If the time limit of the call ends the work, the
+        intervals of the last complete pass remain.
         """
         with suppress(LateError):
             self._narrow(tolerance, most, far)
@@ -242,7 +245,7 @@ class WalkLaw:
                 break
 
     def _pass(self, room: int) -> bool:
-        """Do all walks at the current weight; return whether some walk had to stop before its end."""
+        """Expand all trees at the current cut-off weight; return whether some tree used up its number of visits."""
         is_cut = False
         fixed = np.full(len(self.tree.odds), -1, dtype=np.int8)
         low, high = np.ones_like(self.low), np.ones_like(self.high)
@@ -262,7 +265,7 @@ class WalkLaw:
         return is_cut
 
     def limits(self) -> tuple[Floats, Floats]:
-        """Return the limits of all joint states, with the rounding of potentials."""
+        """Return the lower and upper limits of all joint probabilities, widened for the rounding of potentials."""
         slack = math.expm1(2.0 * self.tree.error) + 2.0**-50 if self.tree.error < 1.0 else 1.0
         low, high = self.low.ravel(), self.high.ravel()
         return np.maximum(0.0, low - slack), np.minimum(1.0, high + slack)
