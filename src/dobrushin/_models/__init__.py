@@ -1,4 +1,4 @@
-"""Models: one module per family."""
+"""Model families, such as `Ising` or `FactorGraph`: one module per family, and what they share."""
 
 from dobrushin._models.factors import FactorGraph
 from dobrushin._models.ising import Ising

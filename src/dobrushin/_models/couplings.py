@@ -1,4 +1,4 @@
-"""Readers of arguments: couplings as arrays, sparse matrices, dicts or graphs; factors in lists or arrays."""
+"""Reading of users' arguments: couplings as arrays, matrices, dicts or graphs, and factors as lists or arrays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def symmetric(i: Array, j: Array, weights: Floats, n: int) -> Any:
 
 
 def restrict_couplings(matrix: Any, kept: Bools) -> Any:
-    """Return the couplings among some of the variables."""
+    """Return the couplings between the variables that are kept."""
     return _freeze(matrix[kept][:, kept])
 
 
@@ -51,7 +51,7 @@ def couplings_of_part(row: Ints, column: Ints, values: Floats, inner: Bools) -> 
 
 
 class Pairs(NamedTuple):
-    """Couplings and potentials as the user gave them.
+    """Couplings and potentials as read from the user's arguments.
 
     Attributes
     ----------
@@ -74,16 +74,18 @@ class Pairs(NamedTuple):
 def read_pairs(
     couplings: Any, potentials: Any, argument: str, attribute: str, zero: Any, weight: str = "weight"
 ) -> Pairs:
-    """Read couplings in any accepted form, and fields or unaries, whose labels count only if there are no couplings.
+    """Read couplings in any accepted form, together with fields or unaries.
+
+    The labels of fields or unaries define the variables only if there are no couplings.
 
     Parameters
     ----------
     argument : str
         Name of the user's argument that holds `potentials`.
     attribute, weight : str
-        Attributes of the nodes and edges of a graph.
+        Names of the node and edge attributes of a graph that hold potentials and couplings.
     zero : number or array
-        Potential of a variable to which none is given.
+        Potential of a variable without a given one.
     """
     labels: Sequence[Hashable] | None = None
     if isinstance(couplings, Mapping) and not sparse.issparse(couplings):  # some sparse matrices are dicts too
@@ -138,10 +140,10 @@ def read_weights(entries: list[tuple[Any, str, Any]], argument: str) -> tuple[Fl
 def name_variables(
     keys: Sequence[tuple[Hashable, ...]], argument: str, per_variable: Any
 ) -> tuple[int, Sequence[Hashable] | None, dict[Hashable, int] | None]:
-    """Find the variables that tuples of labels name: return their number, their labels and the position of each label.
+    """Return the variables that tuples of labels mention: their number, labels, and a dict from label to position.
 
-    If all labels are whole numbers, they are positions, which must not be negative, and every smaller position is a
-    variable too. Any other labels are numbered in order of appearance.
+    Labels that are all whole numbers are positions; they must not be negative, and every smaller number is a variable
+    too. Other labels are numbered in order of appearance.
     """
     names: dict[Hashable, int] = {}
     for key in keys:
@@ -193,7 +195,7 @@ def read_fields(fields: Any, n: int) -> Floats:
 
 
 def _read_matrix(value: ArrayLike) -> tuple[Any, float]:
-    """Read a symmetric matrix, and bound the rounding of the log-density where duplicate entries are added up."""
+    """Read a symmetric matrix; also bound the error of the log-density from adding up duplicate entries."""
     error = 0.0
     matrix = check.square_matrix(value, "couplings", "a square matrix, a dict of edges or a networkx graph")
     if sparse.issparse(value):
@@ -274,7 +276,7 @@ def read_factors(factors: Iterable[tuple[Any, ArrayLike]], sizes: Ints) -> tuple
 
 
 def read_blocks(scopes: Any, tables: Any, sizes: Ints) -> list[tuple[Array, Floats]]:
-    """Read blocks of factors of one shape: scopes (F, arity) and flat tables (F, size)."""
+    """Read blocks of factors of equal shape: arrays of scopes (F, arity) and of flat tables (F, size)."""
     several = isinstance(scopes, list | tuple) and all(isinstance(part, np.ndarray) for part in scopes)
     pairs = (list(scopes), list(tables)) if several else ([scopes], [tables])
     if len(pairs[0]) != len(pairs[1]):
@@ -300,7 +302,7 @@ def _read_block(scopes: Any, tables: Any, sizes: Ints) -> tuple[Array, Floats]:
 
 
 def _check_rows(scope: Array, table: Floats, sizes: Array, at: int) -> None:
-    """Raise `ArgumentError` at the first factor whose scope or table is wrong; factors are numbered from `at`."""
+    """Raise ArgumentError for the first factor with an invalid scope or table; the factors' numbers start at `at`."""
     n = len(sizes)
     if not (fine := (scope >= 0) & (scope < n)).all():
         k, place = check.first(~fine)

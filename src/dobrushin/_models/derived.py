@@ -1,11 +1,12 @@
-"""Models made from others: with soft evidence, with joint variables, and with variables summed out. [trusted]
+"""Models derived from others: with soft evidence, with joint variables, and with variables summed out. [trusted]
 
-pi(x | seen) ∝ pi(x) l(x_i): a likelihood is kept as a factor of its own, so that nothing is added up and rounded.
+Soft evidence multiplies the model by likelihoods: pi(x | observation) ∝ pi(x) l(x_i). Each likelihood is kept as a
+factor of its own, so that no sums are rounded.
 
-A variable that occurs in one factor only can be summed out there. If the sum does not depend on the other variables of
-the factor, as in a table of probabilities given parents, both can go, and then perhaps the parents. In a Bayesian
-network these are the variables without observed or wanted descendants. But nothing here rests on a claim that the model
-is one: the sums are computed, so that no reader, file or change of the model can make it wrong.
+A variable that occurs in one factor only can be summed out of it. If the sum does not depend on the other variables of
+the factor, as in a table of probabilities given parents, the factor is dropped together with the variable, and then
+perhaps the parents too. In a Bayesian network this drops the variables without observed or wanted descendants. The code
+does not assume a Bayesian network: it computes the sums, so the result is right for every model.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _EQUAL = 1e-12
 
 
 class SplitEvidence(NamedTuple):
-    """A model with the soft evidence included, the remaining hard evidence, and the soft evidence as it was given."""
+    """A model with soft evidence included, the remaining hard evidence, and the soft evidence as given."""
 
     model: Model
     hard: Any
@@ -110,7 +111,10 @@ def _log_ratios(likelihood: list[Fraction]) -> tuple[Floats, float]:
 
 
 def _weigh(model: Model, factors: list[tuple[int, Floats]], error: float) -> Model:
-    """Multiply the model by tables of single variables, given as log-tables; spins keep the names -1 and +1."""
+    """Multiply the model by tables of single variables, given as log-tables.
+
+    The result is a factor graph; the states of former spins keep the names -1 and +1.
+    """
     from dobrushin._models.factors import FactorTables
 
     tables = model._form.tables()
@@ -131,7 +135,7 @@ def _weigh(model: Model, factors: list[tuple[int, Floats]], error: float) -> Mod
 
 
 def merge(model: Model, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
-    """Make the factor graph in which each group is one variable; see `Model.merge`."""
+    """Return the factor graph in which each group of variables is one joint variable (see `Model.merge`)."""
     from dobrushin._models.factors import FactorGraph
 
     graph = model.to_factor_graph()
@@ -177,7 +181,7 @@ def merge(model: Model, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
 
 
 def _read_groups(model: Model, groups: Iterable[Iterable[Hashable]]) -> list[Ints]:
-    """Read the members of each group; variables in no group are groups of their own. Order groups by first member."""
+    """Return the positions of each group, ordered by first member; other variables are groups of their own."""
     taken = np.zeros(model.n_variables, dtype=bool)
     first_of: dict[int, Ints] = {}
     if not check.is_several(groups):
@@ -200,7 +204,7 @@ def _read_groups(model: Model, groups: Iterable[Iterable[Hashable]]) -> list[Int
 
 
 class Summed(NamedTuple):
-    """The variables and factors that remain after others were summed out, and the sums.
+    """Result of summing out variables: what remains of the model, and which sums were taken.
 
     Attributes
     ----------
@@ -209,7 +213,7 @@ class Summed(NamedTuple):
     error : float
         Bound on the error of the remaining log-density, up to a constant.
     sums : list of pairs
-        Factors that were summed out, each with the axis of the sum.
+        Each factor that was summed out, with the axis of the sum.
     """
 
     variables: Bools
@@ -219,11 +223,10 @@ class Summed(NamedTuple):
 
 
 def sum_out(form: FactorTables, wanted: Bools) -> Summed:
-    """Sum out unwanted variables that are in at most one factor, where the sum is constant; repeat with the rest.
+    """Sum out unwanted variables in at most one factor, if their sum does not depend on other variables; repeat.
 
-    Each sum is within a factor of e^(±error) of a constant, and all terms are non-negative. Hence the product of the
-    sums, by which the law of the remaining variables differs from the product of the remaining factors, is within
-    e^(±total error) of a constant.
+    Each sum is within a factor of e^(±error) of a constant, and all terms are non-negative. So the law of the remaining
+    variables is proportional to the product of the remaining factors, within a factor of e^(±total error).
     """
     factor_start, factor_of = form.factor_start.tolist(), form.factor_of.tolist()
     count = np.diff(form.factor_start).tolist()  # remaining factors of each variable
@@ -253,7 +256,7 @@ def sum_out(form: FactorTables, wanted: Bools) -> Summed:
 
 
 def sum_variation(log_table: Floats, axis: int) -> float:
-    """Bound how much the logarithm of the sum over an axis varies with the other axes; inf if the sum varies.
+    """Bound how much the logarithm of a table's sum over an axis varies with the other axes; inf beyond rounding.
 
     Tables are scaled to a largest entry of 1, so that sums which are about equal are 1 or more. The relative error of a
     sum of k terms is then at most (k + 16) / 2^52: a few units for each exponential, one for each addition, and less
@@ -270,25 +273,25 @@ def sum_variation(log_table: Floats, axis: int) -> float:
 
 
 def log_sum(log_table: Floats, axis: int) -> float:
-    """Return the logarithm of a sum over an axis that is about constant; `sum_variation` bounds its error."""
+    """Return the logarithm of a table's sum over an axis, where all these sums are equal up to rounding."""
     top = float(log_table.max())
     first = np.moveaxis(log_table, axis, -1).reshape(-1, log_table.shape[axis])[0]
     return top + math.log(float(np.exp(first - top).sum()))
 
 
 def sums_to_one(sums: Floats, states: Any) -> Bools:
-    """Return which sums of `states` probabilities are 1 up to rounding.
+    """Return which sums of `states` probabilities equal 1, with a tolerance for rounded tables.
 
-    Published tables are rounded, to two digits at worst: 0.33 three times sums to 0.99.
+    Published tables have two digits at worst: 0.33 three times sums to 0.99.
     """
     return np.abs(sums - 1) <= np.maximum(0.01, 0.005 * np.asarray(states)) + 1e-9
 
 
 def find_parents(model: FactorGraph) -> list[tuple[int, int]] | None:
-    """Pair each variable with the factor of its probabilities given its parents; None if the model is no such network.
+    """Return pairs (variable, factor with its conditional probabilities); None if the model is no Bayesian network.
 
     A variable that is in one factor only must be the child of that factor, whose sums over the variable must be 1. Both
-    are then left out, and the search continues with the remaining variables.
+    are then removed, and the search continues with the remaining variables.
     """
     scopes = [set(model.factor(k)[0]) for k in range(model.n_factors)]
     homes: list[set[int]] = [set() for _ in range(model.n_variables)]

@@ -45,7 +45,7 @@ class FactorGraph(Model):
     labels : sequence, optional
         Names of the variables; default 0..n-1.
     state_names : tuple, dict or list, optional
-        What the states are called; see `Model`.
+        Names of the states; see `Model`.
 
     Notes
     -----
@@ -101,7 +101,7 @@ class FactorGraph(Model):
         labels : sequence, optional
             Names of the variables; default 0..n-1.
         state_names : tuple, dict or list, optional
-            What the states are called; see `Model`.
+            Names of the states; see `Model`.
 
         Returns
         -------
@@ -124,7 +124,7 @@ class FactorGraph(Model):
 
     @property
     def n_factors(self) -> int:
-        """Number of factors."""
+        """Return the number of factors."""
         return self._form.n_factors
 
     @public()
@@ -135,12 +135,12 @@ class FactorGraph(Model):
         return self._form.factor(k)
 
     def to_factor_graph(self) -> FactorGraph:
-        """Return this model itself."""
+        """Return the model itself, which is a factor graph already."""
         return self
 
 
 class ScopedForm(DivisibleForm):
-    """Factors, each over its scope: the variables that it depends on.
+    """Base class of internal forms with factors, each over its scope (the variables it depends on).
 
     The variables of factor k are scope[scope_start[k] : scope_start[k + 1]]; the factors of variable i are
     factor_of[factor_start[i] : factor_start[i + 1]].
@@ -151,11 +151,9 @@ class ScopedForm(DivisibleForm):
 
     @property
     def n_factors(self) -> int:
-        """Number of factors."""
         return len(self.scope_start) - 1
 
     def scope_of(self, k: int) -> Ints:
-        """Return the positions of the variables of factor `k`."""
         return self.scope[self.scope_start[k] : self.scope_start[k + 1]]
 
     @property
@@ -170,7 +168,7 @@ class ScopedForm(DivisibleForm):
 
     @cached_property
     def _by_variable(self) -> Ints:
-        """Order that sorts the entries of all scopes by variable."""
+        """Return the order that sorts the entries of all scopes by variable."""
         return np.argsort(self.scope, kind="stable")
 
     @cached_property
@@ -182,12 +180,12 @@ class ScopedForm(DivisibleForm):
         return frozen(np.repeat(np.arange(self.n_factors), np.diff(self.scope_start))[self._by_variable])
 
     def _factors_at(self, positions: Ints) -> tuple[Ints, Ints]:
-        """Return the factors of some variables, CSR: where those of each variable begin, and their numbers."""
+        """Return the numbers of the factors that contain each of some variables, as CSR arrays."""
         start, slot = rows_at(self.factor_start, positions)
         return start, self.factor_of[slot]
 
     def _scopes_of(self, factors: Ints) -> tuple[Ints, Ints]:
-        """Return the scopes of some factors, CSR: where each scope begins, and the positions of its variables."""
+        """Return the positions of the variables of each of some factors, as CSR arrays."""
         start, members = rows_at(self.scope_start, factors)
         return start, self.scope[members]
 
@@ -201,7 +199,7 @@ class ScopedForm(DivisibleForm):
 
 
 class FactorTables(ScopedForm):
-    """A log-table for each factor: the widest form.
+    """The most general internal form of a model: a log-table for each factor.
 
     The table of factor k is table[table_start[k] : table_start[k + 1]], in C order over the variables
     scope[scope_start[k] : scope_start[k + 1]], of which `stride` has the strides; `factor_stride` has the stride of
@@ -232,7 +230,7 @@ class FactorTables(ScopedForm):
 
     @cached_property
     def stride(self) -> Ints:
-        """Strides of C-ordered tables: within each scope, the product of the sizes that follow."""
+        """Return the strides of each factor's table in C order, one for each variable of its scope."""
         sizes, start = self.sizes[self.scope], self.scope_start
         strides, arity = np.ones(len(sizes), dtype=np.int64), np.diff(start)
         for back in range(1, int(arity.max(initial=1))):
@@ -246,7 +244,7 @@ class FactorTables(ScopedForm):
 
     @classmethod
     def from_blocks(cls, cardinalities: Ints, blocks: list[tuple[Array, Floats]]) -> FactorTables:
-        """Join blocks of valid factors of one shape each: scopes (F, arity) and flat tables (F, size)."""
+        """Make the form from blocks of valid factors of equal shape: scopes (F, arity) and flat tables (F, size)."""
 
         def join(which: int, dtype: Any) -> tuple[Ints, Array]:
             parts = [block[which] for block in blocks]
@@ -279,7 +277,7 @@ class FactorTables(ScopedForm):
 
     @cached_property
     def extremes(self) -> tuple[Floats, Floats]:
-        """The smallest and the largest finite entry of each factor; 0 for a factor without finite entries."""
+        """Return the smallest and the largest finite entry of each factor; 0 for a factor without finite entries."""
         return finite_extremes(self.table, self.table_start)
 
     def favourites(self, positions: Ints) -> Ints:
@@ -385,11 +383,11 @@ class FactorTables(ScopedForm):
         return {}
 
     def _select(self, variables: Bools, factors: Bools) -> FactorTables:
-        """Return some variables, with some factors that have no other variables."""
+        """Return the form of some variables and of factors that contain no other variables."""
         return self._take(np.flatnonzero(variables), np.flatnonzero(factors)).off_by(self.error)
 
     def _take(self, inside: Ints, factors: Ints) -> FactorTables:
-        """Return some factors over the variables at increasing positions."""
+        """Return the form of the variables at increasing positions `inside` and of some factors over them."""
         scope_start, members = self._scopes_of(factors)
         table_start, cells = rows_at(self.table_start, factors)
         sizes = np.asarray(self.sizes[inside])
@@ -426,7 +424,7 @@ def finite_extremes(table: Floats, start: Ints) -> tuple[Floats, Any]:
 
 
 def adjacency(scope_start: Ints, scope: Ints, n: int) -> tuple[Array, Array]:
-    """Return the variables that share a scope with each variable: CSR row starts and sorted columns."""
+    """Return the neighbours of each variable, which share a scope with it: CSR row starts and sorted columns."""
     ones = np.ones(len(scope), dtype=np.int32)
     member = sparse.csr_array((ones, scope, scope_start), shape=(len(scope_start) - 1, n))
     shared = sparse.coo_array(member.T @ member)

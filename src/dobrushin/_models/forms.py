@@ -1,8 +1,8 @@
-"""Forms: the representations of a distribution that inference works on.
+"""Forms: the internal representations of models, on which all inference works.
 
-Each family of models lowers itself to a form: a plain object over positions 0..n-1, without names. Each form can be
-widened to an equivalent one with larger arrays, up to tables of factors. So a stage that is written for
-tables serves every family, and one that also knows a narrower form is only faster there.
+Each family of models is converted to a form, which knows variables by position 0..n-1 and has no labels. A form can be
+widened to a more general form with larger arrays, and finally to tables of factors. An algorithm written for tables
+therefore works for every family; a version for a narrower form is only faster.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _NORMAL = 708.0  # the size of the logarithm of numbers that have all their digi
 
 
 class Variables:
-    """Discrete variables at positions 0..n-1, without names.
+    """Discrete variables at positions 0..n-1, without labels.
 
     Attributes
     ----------
     n_variables : int
     sizes : int or array
-        Number of states of every variable, or of each.
+        Number of states: the same for all variables, or one number for each.
     spins : bool
-        Whether the digits 0, 1 are shown as the states -1, +1.
+        Whether the state numbers 0, 1 are shown as -1, +1.
     error : float
-        Bound on how far the log-density is from the intended one, up to a constant: rounding of potentials that were
-        computed, by logarithms, by scaling energies or by adding terms.
+        Bound on the difference, up to a constant, between the log-density and the one that the user meant. It comes
+        from rounding potentials when taking logarithms, scaling energies or adding terms.
     """
 
     n_variables: int
@@ -55,7 +55,7 @@ class Variables:
     error: float = 0.0
 
     def off_by(self, error: float) -> Self:
-        """Add to the error of an object that was just made, and return the object."""
+        """Increase the error bound of a new object, and return the object."""
         self.error += error
         return self
 
@@ -64,41 +64,48 @@ class Variables:
 
     @property
     def cardinalities(self) -> Ints:
-        """Number of states of each variable."""
+        """Return the number of states of each variable."""
         sizes = self.sizes
         return sizes if isinstance(sizes, np.ndarray) else np.broadcast_to(np.int64(sizes), self.n_variables)
 
 
 class PartSource(Variables, ABC):
-    """A lazy distribution: the part near any variables can be built without the rest."""
+    """A model of which any neighbourhood can be built as a form of its own, without building the rest."""
 
     first_radius: ClassVar[int] = 8  # radius of the first ball around targets, in edges
 
     @abstractmethod
     def degrees_at(self, positions: Ints) -> Ints:
-        """Bound the number of neighbours of some variables; a neighbour in several terms may count several times."""
+        """Return upper bounds on the numbers of neighbours of some variables.
+
+        A neighbour that shares several terms with a variable may count several times.
+        """
 
     @abstractmethod
     def neighbors_at(self, positions: Ints) -> Ints:
-        """Return the neighbours of some variables, in any order; with repeats, and perhaps the variables themselves."""
+        """Return the neighbours of some variables, in any order.
+
+        The result may contain repeats, and the variables themselves.
+        """
 
     @abstractmethod
     def part(self, inside: Ints, inner: Bools) -> Form:
-        """Make the form of the variables at the increasing positions `inside`, with all terms of the inner ones.
+        """Return the form of the variables at the increasing positions `inside`, with all terms of the inner variables.
 
-        All neighbours of inner variables must be inside. The other variables are never updated, so that their terms do
-        not matter.
+        All neighbours of inner variables must be inside. The other variables are never updated, so their terms do not
+        matter.
         """
 
     def is_forbidden(self, positions: Ints, digits: Ints) -> Bools:
-        """Return which variables may not have these states (digits 0, 1, ...) by their unary potentials."""
+        """Return, for each variable, whether its unary potential forbids this state number."""
         return np.zeros(len(positions), dtype=np.bool_)
 
 
 class Form(Variables, ABC):
-    """A distribution over positions 0..n-1, known up to its normalising constant.
+    """Internal representation of a model over positions 0..n-1, known up to its normalising constant.
 
-    Arrays of states have shape (..., n_variables), with -1/+1 where `spins`. Digits are states counted from 0.
+    Arrays of states have shape (..., n_variables), with states -1 and +1 if `spins` is true. Digits are state numbers
+    counted from 0.
     """
 
     is_indexed: ClassVar[bool] = False  # whether all terms of a variable are found without a pass over the form
@@ -106,12 +113,12 @@ class Form(Variables, ABC):
 
     @cached_property
     def memory(self) -> Memory:
-        """Values that later stages keep about the distribution."""
+        """Return the cache of values that other modules compute from the form."""
         return Memory()
 
     @property
     def nbytes(self) -> int:
-        """Approximate number of bytes of the form's arrays."""
+        """Return the approximate number of bytes of the form's arrays."""
         return held_bytes(vars(self))
 
     # -- the variables ---------------------------------------------------------------------
@@ -119,42 +126,42 @@ class Form(Variables, ABC):
     @property
     @abstractmethod
     def adjacency(self) -> tuple[Array, Array]:
-        """Neighbours of all variables, CSR: row starts and sorted column positions."""
+        """Return the neighbours of all variables as CSR arrays: row starts and sorted column positions."""
 
     @property
     @abstractmethod
     def counts(self) -> dict[str, int]:
-        """Numbers of edges, terms or factors by name, for `repr`."""
+        """Return the numbers of edges, terms or factors by name, for `repr`."""
 
     @cached_property
     def has_zeros(self) -> bool:
-        """Whether some combination of states is forbidden."""
+        """Return whether some combination of states is forbidden (has probability 0)."""
         return False
 
     @abstractmethod
     def favourites(self, positions: Ints) -> Ints:
-        """Return the most likely digit of each of some variables by its unary potentials alone."""
+        """Return the most likely state number of each of some variables, by its unary potential alone."""
 
     # -- wider forms -----------------------------------------------------------------------
 
     @abstractmethod
     def tables(self) -> FactorTables:
-        """Widen the distribution to tables of factors; `BudgetError` if a table would be too large."""
+        """Convert the form to tables of factors; raise BudgetError if a table would be too large."""
 
     def touching(self, inside: Ints) -> tuple[Ints, FactorTables]:
-        """Return the positions of some variables and their neighbours, and the factors of the former as tables.
+        """Return the factors that contain any of some variables, and the positions of all variables in these factors.
 
-        Factors are sorted by arity and size.
+        The factors are tables, sorted by arity and size.
         """
         return self.tables().touching(inside)
 
     @property
     def has_tables(self) -> bool:
-        """Whether every table is small enough to be written out."""
+        """Return whether all tables of factors are small enough to build."""
         return True
 
     def wider(self) -> Form | None:
-        """Widen the distribution to the next form; None for the widest one."""
+        """Convert the form to the next more general form; None for the most general one."""
         tables = self.tables()
         return None if tables is self else tables
 
@@ -162,7 +169,7 @@ class Form(Variables, ABC):
 
     @property
     def numbers_per_state(self) -> int:
-        """Numbers that `log_density` keeps in memory for one row of states."""
+        """Return how many numbers `log_density` needs in memory for one row of states."""
         return 3 * self.n_variables
 
     @abstractmethod
@@ -186,30 +193,32 @@ class Form(Variables, ABC):
         """
 
     def _around(self, fixed: Bools) -> Bools:
-        """Return which variables are fixed or have a fixed neighbour."""
+        """Return which variables are fixed or are neighbours of fixed ones."""
         start, neighbor = self.adjacency
         near = fixed.copy()
         near[neighbor[rows_at(start, np.flatnonzero(fixed))[1]]] = True
         return near
 
     def components(self) -> NDArray[np.int32]:
-        """Return the number of the connected component of each variable."""
+        """Return, for each variable, the number of its connected component."""
         start, neighbor = self.adjacency
         links = np.ones(len(neighbor), dtype=np.int8)
         graph = sparse.csr_array((links, neighbor, start), shape=(self.n_variables, self.n_variables))
         return np.asarray(csgraph.connected_components(graph, directed=False)[1])
 
     def restrict(self, variables: Bools) -> Form:
-        """Return the form of some components of the graph: variables that share no term with other variables."""
+        """Return the form of some connected components, whose variables share no term with others."""
         return self.condition(~variables, np.where(variables, 0, 1))  # in which state they are fixed does not matter
 
     def sum_out(self, wanted: Bools) -> tuple[Form, Bools]:
-        """Sum out unwanted variables whose sum does not depend on the others.
+        """Sum out unwanted variables whose sum does not depend on the other variables.
 
         Returns
         -------
-        form, variables
-            The form of the remaining variables, and which variables remain.
+        form : Form
+            The form of the remaining variables.
+        variables : array of bool
+            Which variables remain.
         """
         return self, np.ones(self.n_variables, dtype=bool)
 
@@ -218,11 +227,11 @@ class Form(Variables, ABC):
     family: ClassVar[type[Model]]  # the ordinary family of this form
 
     def to_model(self, labels: Sequence[Hashable] | None) -> Model:
-        """Make a model of the ordinary family of this form."""
+        """Make a model of the family that belongs to this form."""
         return self.family._from_form(self, labels)
 
     def parts(self) -> PartSource | None:
-        """Return the source of parts of the distribution; None where parts cannot be made by themselves."""
+        """Return an object that can build any part of the model by itself; None if this is impossible."""
         return None
 
     stored_as: ClassVar[str]  # name in files: that of the ordinary family
@@ -231,7 +240,7 @@ class Form(Variables, ABC):
 
     @abstractmethod
     def to_arrays(self) -> dict[str, Array]:
-        """Return the form as arrays of one axis, in the order of the file."""
+        """Return the form as one-dimensional arrays, in the order in which files store them."""
 
     @classmethod
     @abstractmethod
@@ -240,12 +249,15 @@ class Form(Variables, ABC):
 
 
 class DivisibleForm(Form, PartSource):
-    """A form that can build the part near any variables without the rest."""
+    """A form in memory that can also build any neighbourhood as a form of its own."""
 
     first_radius = 5
 
     def parts(self) -> PartSource | None:
-        """Return the form; None where states are forbidden, since a part cannot show that an allowed state exists."""
+        """Return the form itself; None if states are forbidden.
+
+        A part of a model with forbidden states cannot show that an allowed joint state exists.
+        """
         return None if self.has_zeros else self
 
     def degrees_at(self, positions: Ints) -> Ints:
@@ -253,7 +265,7 @@ class DivisibleForm(Form, PartSource):
         return (start[positions + 1] - start[positions]).astype(np.int64)
 
     def _entries_at(self, positions: Ints) -> tuple[Ints, Ints]:
-        """Return the rows of some variables in the adjacency: where each begins, and the places of their entries."""
+        """Return where the neighbours of some variables are in the adjacency, as CSR arrays."""
         return rows_at(self.adjacency[0], positions)
 
     def neighbors_at(self, positions: Ints) -> Ints:
@@ -265,7 +277,10 @@ class DivisibleForm(Form, PartSource):
 
 
 class ImpossibleEvidence(Exception):
-    """Evidence of probability zero, at a position; the model that catches the exception adds the label."""
+    """The evidence has probability zero because of the variable at `position`.
+
+    The model that catches this exception adds the variable's label.
+    """
 
     def __init__(self, position: int, got: str, requirement: str = "possible") -> None:
         self.position, self.got, self.requirement = int(position), got, requirement
@@ -299,7 +314,7 @@ def log_table(weights: Floats, units: float = 0.0, start: Ints | None = None) ->
 
 
 def sizes_of(potentials: Floats, start: Ints) -> Floats:
-    """Return the largest absolute value of a finite potential in each block of a flat array; no block is empty."""
+    """Return the largest absolute value of the finite potentials in each non-empty block of a flat array."""
     sizes = np.where(potentials > -np.inf, np.abs(potentials), 0.0)
     return np.maximum.reduceat(sizes, start[:-1]) if len(start) > 1 else sizes[:0]
 
@@ -326,7 +341,7 @@ def require_possible(log_potentials: Floats, positions: Array) -> None:
 
 
 def require_finite_sums(values: Floats, positions: Array) -> None:
-    """Raise `ImpossibleEvidence` about the position of the first row with a sum of potentials that is too large."""
+    """Raise `ImpossibleEvidence` for the first row with a sum of potentials that is too large."""
     if not (ok := check.is_log_potential(values)).all():
         index = check.first(~ok)
         requirement = f"such that sums of potentials are {check.FINITE}"
@@ -334,7 +349,10 @@ def require_finite_sums(values: Floats, positions: Array) -> None:
 
 
 def own_numbers(inside: Ints, positions: Array) -> Array:
-    """Return the numbers of variables in a part, which numbers the variables at increasing positions `inside`."""
+    """Return the numbers that variables have in a part of a model.
+
+    The part numbers its variables 0, 1, ... in the order of their increasing positions `inside` in the model.
+    """
     if not len(inside) or inside[-1] == len(inside) - 1:
         return positions
     if 8 * len(positions) > inside[-1]:
@@ -345,19 +363,19 @@ def own_numbers(inside: Ints, positions: Array) -> Array:
 
 
 def require_variables(n: int, argument: str) -> int:
-    """Return the number of variables; fail if it is 0."""
+    """Return the number of variables; raise ArgumentError if it is 0."""
     if n < 1:
         raise ArgumentError(argument, "a model of at least one variable", 0)
     return n
 
 
 def widen(form: Form, implementations: Mapping[type[Form], T]) -> tuple[Any, T]:
-    """Return the implementation for a form, or for the narrowest wider form that has one.
+    """Return the implementation for a form, converted to the first wider form that has one if needed.
 
     Returns
     -------
     form, implementation
-        The form, widened as far as needed, and the implementation for its type.
+        The form, converted as far as needed, and the implementation for its type.
     """
     wider: Form | None = form
     while wider is not None:
@@ -372,7 +390,7 @@ FLOAT, WHOLE = np.dtype(np.float64), np.dtype(np.int64)
 
 
 class CheckedArrays(dict[str, Array]):
-    """Named arrays of one axis, as they were read from a file, with checks that say what the file must have.
+    """Named one-dimensional arrays read from a file, with methods that check their contents.
 
     Parameters
     ----------
@@ -393,7 +411,10 @@ class CheckedArrays(dict[str, Array]):
         self.error, self.require_memory = error, require_memory
 
     def require(self, ok: Any, expected: str, instead: Array | str) -> None:
-        """Raise an error unless `ok` is true everywhere; it shows `instead`, or its entry where `ok` is first false."""
+        """Raise an error unless `ok` is true everywhere.
+
+        The message shows `instead`: a text, or the first bad entry of an array.
+        """
         if not np.all(ok):
             if isinstance(instead, str):
                 raise self.error(expected, instead)
@@ -429,7 +450,7 @@ class CheckedArrays(dict[str, Array]):
         return symmetric(i, j, weights, n)
 
     def cardinalities(self) -> Ints:
-        """Return the numbers of states."""
+        """Return the number of states of each variable."""
         sizes = self["cardinalities"]
         self.require_variables(len(sizes))
         self.require(sizes >= 2, "cardinalities of 2 or more", sizes)
@@ -437,7 +458,10 @@ class CheckedArrays(dict[str, Array]):
         return sizes
 
     def scopes(self, n: int, least: int) -> tuple[Ints, Ints]:
-        """Return where each scope of `least` or more variables begins, and the positions, sorted within each scope."""
+        """Return the scopes as CSR arrays: where each begins, and its positions in increasing order.
+
+        Raises an error if a scope has fewer than `least` variables or the same variable twice.
+        """
         arity, scope = self["arity"], self["scope"]
         self.require(arity >= least, f"scopes of {least} or more variables", arity)
         total = arity.sum(dtype=np.float64)

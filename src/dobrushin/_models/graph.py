@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class WithGraph:
-    """The methods of a model about its graph."""
+    """Mixin class with the methods of a model about its graph."""
 
     @property
     @public(name="edges")
     def edges(self: Model) -> list[tuple[Hashable, Hashable]]:  # type: ignore[misc]
-        """Pairs of variables that share a term, by label; in a Bayesian network from parents to children.
+        """Pairs of labels of variables that share a term; in a Bayesian network from parent to child.
 
         Examples
         --------
@@ -36,7 +36,7 @@ class WithGraph:
     @property
     @public(name="parents")
     def parents(self: Model) -> dict[Hashable, tuple[Hashable, ...]]:  # type: ignore[misc]
-        """Parents of each variable of a Bayesian network, by label; an error for other models.
+        """Parents of each variable of a Bayesian network, by label; raises an error for other models.
 
         Examples
         --------
@@ -55,7 +55,7 @@ class WithGraph:
 
     @public()
     def to_networkx(self: Model) -> Any:  # type: ignore[misc]
-        """Return the graph of the model for networkx: directed for a Bayesian network, from parents to children.
+        """Return the model's graph as a networkx graph; for a Bayesian network directed from parents to children.
 
         Graphs of `Ising` and `Potts` models have the attributes that `from_networkx` reads.
 
@@ -88,7 +88,7 @@ class WithGraph:
 
 
 def links(model: Model) -> tuple[Ints, bool]:
-    """Return pairs of positions, and whether they go from parents to children; else pairs of neighbours."""
+    """Return the edges as pairs of positions, and whether they are directed from parents to children."""
     if not model._is_whole:
         raise ArgumentError("model", "one in memory: the graph of a lazy model is never made", model)
     if model._is_discrete:

@@ -1,4 +1,4 @@
-"""Binary pairwise models."""
+"""Ising models: binary variables with pairwise couplings and fields."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Ising(Model):
     fields : number, array or dict, optional
         One number per variable. Default 0 (or the graph's).
     state_names : tuple, dict or list, optional
-        What the states -1 and +1 are called, in this order; see `Model`.
+        Names of the states -1 and +1, in this order; see `Model`.
 
     Notes
     -----
@@ -172,17 +172,17 @@ class Ising(Model):
 
     @property
     def couplings(self) -> Any:
-        """Symmetric CSR matrix of the couplings theta_ij."""
+        """Return the symmetric CSR matrix of the couplings theta_ij."""
         return self._form.couplings
 
     @property
     def fields(self) -> Floats:
-        """Fields theta_i."""
+        """Return the fields theta_i."""
         return self._form.fields
 
 
 class CoupledForm(DivisibleForm):
-    """A form whose pairs of variables have one coupling each.
+    """Base class of internal forms in which each edge has one number, its coupling.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ class CoupledForm(DivisibleForm):
         return first[upper], matrix.indices[upper], matrix.data[upper]
 
     def _pairs_at(self, inside: Ints) -> tuple[Ints, Floats]:
-        """Return the ends of all pairs that hold one of some variables, in the order of `pairs`, and the couplings."""
+        """Return the edges that touch any of some variables, in the order of `pairs`, and their couplings."""
         start, entry = self._entries_at(inside)
         owner, other = np.repeat(inside, np.diff(start)), self.couplings.indices[entry]
         once = (owner < other) | ~is_among(other, inside)
@@ -219,7 +219,7 @@ class CoupledForm(DivisibleForm):
 
     @abstractmethod
     def _blocks(self, positions: Ints, ends: Ints, strengths: Floats) -> list[tuple[Ints, Floats]]:
-        """Return the factors of some variables and pairs in blocks of one shape: scopes and log-tables."""
+        """Return factors for these variables and edges, in blocks of equal shape: scopes and log-tables."""
 
     def tables(self) -> FactorTables:
         i, j, strengths = self.pairs()
@@ -234,7 +234,7 @@ class CoupledForm(DivisibleForm):
 
     @abstractmethod
     def _replace(self, couplings: Any, kept: Ints) -> Form:
-        """Return the form of the variables `kept` with other couplings; their fields or unaries stay."""
+        """Return the form of the variables `kept` with other couplings and unchanged fields or unaries."""
 
     def parts(self) -> PartSource:
         return self
@@ -251,7 +251,7 @@ class CoupledForm(DivisibleForm):
 
 
 class SpinPairs(CoupledForm, SpinForm):
-    """Spins with couplings of pairs and fields."""
+    """Internal form of Ising models: spins with pairwise couplings and fields."""
 
     family = Ising
     stored_as = "Ising"

@@ -1,7 +1,7 @@
-"""Lazy models, of which only the parts near some variables are made in memory, and the numbers that define them.
+"""Lazy models, which are built only near the variables of interest, and the numbers that define them.
 
-The numbers are a constant, arrays that may lie on disk, or a function. A lazy model that is sent to another process
-takes the constant or the function along; of a memory-mapped array it takes the name of the file, to map it again there.
+The numbers come from a constant, from arrays that may be on disk, or from a function. When a lazy model is sent to
+another process, a memory-mapped array is sent as its file name, and the file is mapped again there.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _DIRECTIONS = ((-1, 0), (0, -1), (0, 1), (1, 0))
 
 
 class LocalModel(Model):
-    """A lazy model of any size: only neighbourhoods of some variables are ever made in memory.
+    """Lazy model of any size: only neighbourhoods of the variables of interest are built in memory.
 
-    Made by `Ising.grid` and `Potts.grid` with functions or memory-mapped arrays, and by `open_model`. It can be given
-    to `estimate`, `plan`, `estimate_many`, `shortest_scan`, `coalescence` and `sample`, with targets where they look at
-    all variables otherwise. Variables are named by their positions 0..n-1.
+    `Ising.grid` and `Potts.grid` return one for functions or memory-mapped arrays, and `open_model` for a folder on
+    disk. The functions `estimate`, `plan`, `estimate_many`, `shortest_scan`, `coalescence` and `sample` accept it;
+    those that treat all variables by default need targets. Variables are named by their positions 0..n-1.
     """
 
     _is_whole = False
@@ -80,7 +80,7 @@ class LocalModel(Model):
 
 
 class PairRows(NamedTuple):
-    """The neighbours of some variables, CSR, and the couplings to them."""
+    """The neighbours of some variables in CSR form, and the couplings to them."""
 
     start: Ints
     columns: Ints
@@ -88,13 +88,13 @@ class PairRows(NamedTuple):
 
 
 class LazyPairs(PartSource):
-    """An Ising or Potts model of any size, whose numbers are checked as they are read.
+    """Base class of lazy Ising and Potts models, whose numbers are checked when they are read.
 
     Parameters
     ----------
     n, n_edges : int
     states : int or None
-        None: spins.
+        Number of states; None for spins.
     has_potentials : bool
         Whether there are fields or unaries; else they are 0.
     """
@@ -113,14 +113,14 @@ class LazyPairs(PartSource):
 
     @abstractmethod
     def _look_up(self, positions: Ints) -> Floats:
-        """Return the fields or unaries of some variables as they were given, unchecked."""
+        """Return the fields or unaries of some variables as the user gave them, unchecked."""
 
     @abstractmethod
     def _fault(self, what: str, requirement: str, value: object, where: str) -> Exception:
         """Make the exception for a wrong coupling, neighbour or potential."""
 
     def potentials_of(self, positions: Ints) -> Floats:
-        """Return the fields of some variables, or their unaries of shape (len, states), checked."""
+        """Return the fields of some variables, or their unaries of shape (variables, states), after checking them."""
         values = self._look_up(positions)
         ok = np.abs(values) <= check.LARGEST if self.spins else check.is_log_potential(values)
         if not ok.all():
@@ -175,7 +175,7 @@ class LazyPairs(PartSource):
 
 
 class GridPairs(LazyPairs):
-    """A grid whose couplings are a number, arrays (also memory-mapped) or a function of edge numbers."""
+    """Lazy grid whose couplings are a number, arrays (possibly memory-mapped) or a function of edge numbers."""
 
     def __init__(
         self, rows: int, cols: int, couplings: Any, potentials: Any, periodic: bool, states: int | None
@@ -195,7 +195,7 @@ class GridPairs(LazyPairs):
         self._potentials = Lookup(potentials, [self.shape], states or 0, "unaries" if states else "fields")
 
     def model(self, family: type[M], state_names: Any) -> M | LocalModel:
-        """Return a lazy model if the numbers come from a function or lie on disk or the grid is large."""
+        """Return a model in memory; a lazy one if numbers come from a function or from disk or the grid is large."""
         if self._couplings.is_lazy or self._potentials.is_lazy or self.n_variables > _MAX_SITES_IN_MEMORY:
             return LocalModel(self, state_names)
         potentials = self._potentials(np.arange(self.n_variables)) if self.has_potentials else None
@@ -204,7 +204,7 @@ class GridPairs(LazyPairs):
         return family._from_form(form, None, state_names)
 
     def matrix(self) -> Any:
-        """Return all couplings, as a symmetric matrix."""
+        """Return all couplings as a symmetric matrix."""
         site = np.arange(self.n_variables, dtype=np.int32).reshape(self.shape)
         firsts, seconds = [], []
         for axis in (1, 0):  # to the right, row by row; then downwards
@@ -265,7 +265,7 @@ class GridPairs(LazyPairs):
 
 
 def _pack(array: Array) -> Array | partial[Array]:
-    """Return an array for another process: the array, or for a memory-mapped one a call that maps its file again."""
+    """Return an array in picklable form; for a memory-mapped array this is a call that maps its file again."""
     root = _mapped_root(array)
     # Changes to a copy-on-write map are in this process only.
     if root is None or root.filename is None or root.mode == "c" or not array.size or min(array.strides, default=0) < 0:
@@ -296,7 +296,7 @@ def _mapped_root(array: Any) -> np.memmap[Any, Any] | None:
 
 
 class Lookup:
-    """The values of an argument of a grid, by number of the edge or variable.
+    """Values of an argument of a grid, looked up by the number of the edge or variable.
 
     Parameters
     ----------
@@ -339,7 +339,7 @@ class Lookup:
 
     @property
     def is_lazy(self) -> bool:
-        """Whether the values come from a function or lie on disk."""
+        """Return whether the values come from a function or are on disk."""
         return self._call is not None or any(_mapped_root(array) is not None for array in self._arrays)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -367,7 +367,7 @@ class Lookup:
         return values
 
     def _ask(self, numbers: Ints, shape: tuple[int, ...]) -> Floats:
-        """Call the user's function; raise `ArgumentError` if it fails or returns no array of numbers."""
+        """Call the user's function; raise ArgumentError if it fails or returns no numbers of this shape."""
         assert self._call is not None
         what = "edge" if self.argument == "couplings" else "variable"
         where = f"{what} numbers {numbers.min()} to {numbers.max()}"

@@ -1,7 +1,7 @@
-"""The memory of a model: results of later stages, kept as long as the model or the form that they belong to.
+"""Cache of a model: values that other modules compute from it, kept as long as the model or form exists.
 
-A stage declares a `Slot` for each kind of value and gets values by `memory.get(slot, make)`, which computes a value
-that is missing. The memory is bounded and is not pickled.
+Each kind of value has a `Slot`. `memory.get(slot, make)` returns the cached value, or calls `make` and caches the
+result. The cache is bounded and is not pickled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def held_bytes(value: Any) -> int:
-    """Return approximately the number of bytes of the arrays in a value, which may be a container or a dataclass."""
+    """Return the approximate number of bytes of the arrays in a value, which may be a container or a dataclass."""
     if isinstance(value, np.ndarray):
         return int(value.nbytes)
     if isinstance(value, sparse.csr_array):
@@ -35,9 +35,9 @@ def held_bytes(value: Any) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Slot(Generic[T]):
-    """A kind of value that a stage keeps: at most `max_values` of them, of at most `max_bytes` bytes when made.
+    """One kind of cached value, with limits on the number of values and on their total bytes.
 
-    The value that was used last stays even if it is larger.
+    The most recently used value is kept even if it exceeds `max_bytes`.
     """
 
     name: str
@@ -47,13 +47,13 @@ class Slot(Generic[T]):
 
 
 def lasting(owner: object) -> dict[str, Any]:
-    """Return the attributes of an object that are pickled: neither its memory nor cached properties."""
+    """Return the attributes of an object that are pickled, which excludes cached properties."""
     members = {name: value for kind in reversed(type(owner).__mro__) for name, value in vars(kind).items()}
     return {name: value for name, value in vars(owner).items() if not isinstance(members.get(name), cached_property)}
 
 
 class Memory:
-    """Values by slot and key; the values of a slot that were used last are kept."""
+    """Cache of values by slot and key; the least recently used values of a slot are dropped first."""
 
     def __init__(self) -> None:
         self._values: dict[Slot[Any], OrderedDict[Hashable, tuple[Any, int]]] = {}  # with their bytes
@@ -62,15 +62,15 @@ class Memory:
 
     @property
     def common(self) -> Memory:
-        """The memory that a model shares with its parts, for values that are not about one of them."""
+        """Return the cache that a model shares with its parts, for values that do not depend on the part."""
         return self if self._origin is None else self._origin
 
     def share(self, whole: Memory) -> None:
-        """Use the common memory of another model, which the owner of this memory is a part of."""
+        """Use the common cache of another model, of which this one is a part."""
         self._origin = whole.common
 
     def get(self, slot: Slot[T], make: Callable[[], T], key: Hashable = None) -> T:
-        """Return the value kept under a key; make it if it is missing."""
+        """Return the cached value of a slot and key; call `make` if there is none."""
         with self._lock:
             values = self._values.setdefault(slot, OrderedDict())
             if key in values:
@@ -87,11 +87,10 @@ class Memory:
         return cast(T, value)
 
     def values(self, slot: Slot[T]) -> list[T]:
-        """Return the values of a slot, the value that was used last at the end."""
+        """Return the cached values of a slot, the most recently used one last."""
         with self._lock:
             return [value for value, _ in self._values.get(slot, {}).values()]
 
     def forget(self, slot: Slot[Any]) -> None:
-        """Drop all values of a slot."""
         with self._lock:
             self._values.pop(slot, None)

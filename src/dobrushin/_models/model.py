@@ -37,17 +37,17 @@ _FINGERPRINT_DIGITS = 16
 
 
 class Model(WithGraph):
-    """A distribution on finitely many discrete variables, known up to its normalising constant.
+    """Base class of all models: a distribution on finitely many discrete variables, up to its normalising constant.
 
-    Variables have labels (0..n-1 unless given) and positions (always 0..n-1). States are -1/+1 in
-    `Ising` and `SpinMRF` and 0..k-1 in all others; arrays of states have shape ``(..., n_variables)``.
+    Variables have labels (0..n-1 unless given) and positions (always 0..n-1). States are -1/+1 in `Ising` and `SpinMRF`
+    and 0..k-1 in all others; arrays of states have shape ``(..., n_variables)``.
 
     States may have names: every family takes ``state_names``, which is a tuple of names for all variables, a dict from
-    labels to such tuples, or a list of them by position. Evidence can then be given by names, and answers have them.
-    Arrays of states, and functions of them, have numbers all the same.
+    labels to such tuples, or a list of tuples by position. Evidence can then be given by names, and answers show names.
+    Arrays of states, and functions of them, always use numbers.
 
-    A family is a constructor that reads its arguments and hands a form to this class. The form, which holds the
-    distribution without names, answers all that stages ask about a model.
+    The constructor of a family reads its arguments and passes a form to this class: an internal representation of the
+    distribution without labels and names, on which all inference works.
     """
 
     _lowered: Variables
@@ -63,20 +63,20 @@ class Model(WithGraph):
 
     @classmethod
     def _from_form(cls, form: Form, labels: Sequence[Hashable] | None, state_names: Any = None) -> Self:
-        """Make a model of this family from a form, without the constructor of the family."""
+        """Make a model of this family from its internal form, without calling the family's constructor."""
         model = cls.__new__(cls)
         Model.__init__(model, form, labels, state_names)
         return model
 
     def _name_states(self, names: StateNames | None) -> Self:
-        """Give names to the states of a new model, and return the model."""
+        """Set the names of the states of a new model, and return the model."""
         if names is not None:
             self._state_names = names
         return self
 
     @property
     def _form(self) -> Form:
-        """The distribution without labels and names."""
+        """Return the internal form of the model, without labels and names."""
         return cast(Form, self._lowered)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -84,17 +84,20 @@ class Model(WithGraph):
 
     @property
     def _error(self) -> float:
-        """Bound on how far the log-density is from the intended one; see `Variables.error`."""
+        """Return a bound on the error of the log-density from rounding potentials (see `Variables.error`)."""
         return self._lowered.error
 
     def _off_by(self, error: float) -> Self:
-        """Add to the error of a new model, and return the model."""
+        """Increase the error bound of a new model, and return the model."""
         self._lowered.off_by(error)
         return self
 
     @cached_property
     def _memory(self) -> Memory:
-        """Values that later stages keep about the model; values that do not depend on labels are in `Form.memory`."""
+        """Return the cache of values computed from the model.
+
+        Values that do not depend on labels are cached in `Form.memory`.
+        """
         return Memory()
 
     # -- variables -------------------------------------------------------------------------
@@ -147,7 +150,7 @@ class Model(WithGraph):
         return None if self._state_names is None else self._state_names.at(i)
 
     def _called(self, i: int) -> Sequence[Any]:
-        """Return names of the states of the variable at position `i`, or their numbers where they have no names."""
+        """Return the states of the variable at position `i` by name, or by number if they have no names."""
         return self._names_at(i) or self._states_at(i)
 
     def _names_of(self, positions: Array) -> StateNames | None:
@@ -259,11 +262,11 @@ class Model(WithGraph):
         return rest
 
     def _read_evidence(self, evidence: Any) -> dict[int, Any]:
-        """Read evidence: return the states, or values, of observed variables by position."""
+        """Return evidence as a dict from positions to observed states or values."""
         return read_evidence(self, evidence)
 
     def _fix(self, given: Mapping[int, Any]) -> Model:
-        """Return the model of the remaining variables, given the states of some by position."""
+        """Return the model of the remaining variables, given a dict from positions to states."""
         if not given:
             return self
         known = np.array(list(given), dtype=np.int64)
@@ -282,14 +285,14 @@ class Model(WithGraph):
         return self._part_model(rest, self._labels_at(kept), kept)
 
     def _part_model(self, form: Form, labels: Sequence[Hashable], positions: Ints) -> Model:
-        """Make the model of some variables, with their names of states and the memory of this model."""
+        """Make the model of some variables from its form, with their state names and this model's cache."""
         part = form.to_model(labels)._name_states(self._names_of(positions))
         part._memory.share(self._memory)
         return part
 
     @public()
     def merge(self, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
-        """Make each group of variables one joint variable.
+        """Return a model in which each group of variables is one joint variable.
 
         A Gibbs update of a joint variable is a block update of the group, so scans, certificates and
         samplers serve blocks without change.
@@ -324,16 +327,16 @@ class Model(WithGraph):
     # -- parts -----------------------------------------------------------------------------
 
     def _parts(self) -> PartSource | None:
-        """Return the source of parts of the model; None where parts cannot be made by themselves."""
+        """Return an object that can build any part of the model by itself; None if this is impossible."""
         return self._form.parts()
 
     @property
     def _has_parts(self) -> bool:
-        """Whether the part near some variables can be made without the rest."""
+        """Return whether any part of the model can be built without the rest."""
         return check.are_positions(self._labels) and self._parts() is not None
 
     def _near(self, centres: Ints, radius: int) -> ModelPart:
-        """Make an ordinary model of the variables within some edges of the centres; see `find_ball`."""
+        """Build a model of the variables within `radius` edges of the centres (see `find_ball`)."""
         parts = self._parts()
         if parts is None:
             raise ArgumentError("model", "one without forbidden combinations of states", self)
@@ -343,7 +346,10 @@ class Model(WithGraph):
         return ModelPart(model, inner, Numbering(self.n_variables, inside))
 
     def _refuse_forbidden(self, evidence: Mapping[Any, int]) -> None:
-        """Raise an error if the unary potential of an observed state is -inf; labels are positions."""
+        """Raise ArgumentError if an observed state is forbidden by its unary potential.
+
+        The keys of `evidence` are positions.
+        """
         parts = self._parts()
         if parts is None or not evidence:
             return
@@ -353,11 +359,11 @@ class Model(WithGraph):
             raise ArgumentError("evidence", "possible", got="a forbidden state", where=where)
 
     def _region(self, updated: Ints) -> tuple[Form, ScanRegion]:
-        """Return the region that updates of the variables at increasing positions read, and the form that it is in."""
+        """Return a form, and the region of it that is needed to update the variables at these increasing positions."""
         return self._form, region_of(self._form, updated)
 
     def _form_of(self, region: ScanRegion) -> Form:
-        """Return the form whose positions `Region.place` has."""
+        """Return the form to which the positions in `region.place` refer."""
         return self._form
 
     # -- identity --------------------------------------------------------------------------
@@ -433,7 +439,7 @@ class Model(WithGraph):
         return f"{type(self).__name__}({', '.join(f'{name}={count}' for name, count in counts.items())})"
 
     def _describe_states(self) -> tuple[str, str]:
-        """Describe the numbers and names of states in one line for notebooks."""
+        """Describe the states' numbers and names in one line, for notebooks."""
         least, most = int(self.cardinalities.min()), int(self.cardinalities.max())
         called = ", ".join(map(str, self._called(0)[:8])) + (", ..." if len(self._called(0)) > 8 else "")
         count = f"{least}" if least == most else f"{least} to {most}"
@@ -465,7 +471,7 @@ class Model(WithGraph):
 
 
 def _text(name: Hashable) -> str:
-    """Return a label as text; equal labels give equal texts."""
+    """Return a label as text, so that equal labels have equal texts."""
     if isinstance(name, tuple):
         return f"({','.join(map(_text, name))})"
     if isinstance(name, Real):

@@ -1,8 +1,8 @@
-"""Parts of models: some variables near others, with numbers of their own, and the way back to the whole model.
+"""Parts of models: some variables of a model as a model of their own, and the renumbering back.
 
-The part near some variables is an ordinary model. The inner variables of a part, whose neighbours are all in the part,
-have the same conditional laws as in the whole model. So a scan that updates inner variables only has the same
-certificate, chains and bounding sets in the part as in the whole model.
+An inner variable of a part is one whose neighbours are all in the part. Its conditional laws are the same in the part
+and in the whole model. So a scan that updates inner variables only has the same certificate, chains and bounding sets
+in both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VARIABLES_OF_PART, _VARIABLES_PER_CENTRE = 2**14, 2**8
 
 @dataclass(frozen=True)
 class Numbering:
-    """Numbers for some of the `n` variables of a model: variable k of the part is at positions[k] in the model.
+    """Which variables of a model with `n` variables a part has: its variable k is at positions[k] in the model.
 
     Scans, certificates, plans and estimates of a part have a method that renumbers them for the whole model.
     """
@@ -39,33 +39,38 @@ class Numbering:
 
     @property
     def size(self) -> int:
-        """Number of variables in the part."""
         return len(self.positions)
 
     def own(self, positions: Ints) -> Ints:
-        """Return the numbers in the part of the variables at some positions, all of them in the part."""
+        """Return the numbers in the part of the variables at these positions, which must all be in the part."""
         return own_numbers(self.positions, positions)
 
     def holds(self, positions: Ints) -> Bools:
-        """Return which positions are those of variables in the part."""
+        """Return which of these positions belong to variables in the part."""
         return is_among(positions, self.positions)
 
     def within(self, outer: Numbering) -> Numbering:
-        """Return the numbering of the same variables in `outer`'s model, of which this numbering's model is a part."""
+        """Return the numbering of the same variables in a larger model.
+
+        `outer` numbers the current model as a part of the larger one.
+        """
         return Numbering(outer.n, outer.positions[self.positions])
 
     def spread(self, values: Array, elsewhere: Any) -> Array:
-        """Extend an array over the part to the whole model, with `elsewhere` for variables outside the part."""
+        """Extend an array over the part to the whole model, with the value `elsewhere` for all other variables."""
         whole = np.full(self.n, elsewhere) if np.ndim(elsewhere) == 0 else elsewhere.copy()
         whole[self.positions] = values
         return whole
 
     def take(self, values: Any) -> Array:
-        """Restrict an array over the whole model to the part; a number becomes a constant array."""
+        """Restrict an array over the whole model to the part; a single number is repeated for each variable."""
         return np.full(self.size, float(values)) if np.ndim(values) == 0 else values[self.positions]
 
     def look_up(self, values: Array, positions: Ints, elsewhere: Any) -> Array:
-        """Return an array over the part at positions in the whole model; `elsewhere` at positions outside the part."""
+        """Return the entries of an array over the part at positions in the whole model.
+
+        Positions outside the part have the value `elsewhere`.
+        """
         if self.size == self.n:
             return values[positions]
         number = np.minimum(np.searchsorted(self.positions, positions), self.size - 1)
@@ -74,7 +79,7 @@ class Numbering:
 
 
 def find_ball(parts: PartSource, centres: Ints, radius: int) -> tuple[Ints, Bools]:
-    """Find the variables within `radius` edges of the centres; in dense graphs fewer, but the centres' neighbours.
+    """Return the variables within `radius` edges of the centres; in dense graphs only some, to limit their number.
 
     Returns
     -------
@@ -118,7 +123,7 @@ def _require_room(size: int) -> None:
 
 @dataclass(frozen=True)
 class ModelPart:
-    """An ordinary model of the variables near some others, labelled by their positions in the whole model."""
+    """A model of some variables near others, labelled by their positions in the whole model."""
 
     model: Model
     inner: Bools  # which variables of the part have all their neighbours in the part
@@ -127,9 +132,10 @@ class ModelPart:
 
 @dataclass(frozen=True)
 class ScanRegion:
-    """The variables that a scan updates and their neighbours, with numbers of their own.
+    """The variables that a scan updates together with their neighbours, numbered 0, 1, ... within the region.
 
-    `start` and `neighbor` have the neighbours of updated variables, CSR; the rows of other variables are empty.
+    `start` and `neighbor` hold the neighbours of the updated variables as CSR arrays; rows of other variables are
+    empty.
     """
 
     numbering: Numbering  # in the model
@@ -141,32 +147,31 @@ class ScanRegion:
 
     @property
     def size(self) -> int:
-        """Number of variables."""
         return self.numbering.size
 
     @property
     def positions(self) -> Ints:
-        """Position of each variable in the model."""
+        """Return the position in the model of each variable of the region."""
         return self.numbering.positions
 
     @property
     def degree(self) -> int:
-        """Largest number of neighbours of an updated variable."""
+        """Return the largest number of neighbours of an updated variable."""
         return int(np.diff(self.start).max(initial=0))
 
     @property
     def row(self) -> Ints:
-        """For each entry of `neighbor`, the variable whose neighbour it is."""
+        """Return, for each entry of `neighbor`, the variable that has this neighbour."""
         return np.repeat(np.arange(self.size), np.diff(self.start))
 
     @property
     def slot(self) -> Ints:
-        """For each entry of `neighbor`, its place among the neighbours of the same variable."""
+        """Return, for each entry of `neighbor`, its index among the neighbours of the same variable."""
         return np.arange(len(self.neighbor)) - np.repeat(self.start[:-1], np.diff(self.start))
 
 
 def region_of(form: Form, updated: Ints) -> ScanRegion:
-    """Return the region of the variables at increasing positions `updated`, without a pass over the form."""
+    """Return the region of the variables at increasing positions `updated`, in time proportional to its size."""
     n, (start, neighbor) = form.n_variables, form.adjacency
     if len(updated) == n:
         return ScanRegion(Numbering(n, updated), updated, start, neighbor, updated, slice(None))

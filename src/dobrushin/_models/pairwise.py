@@ -1,4 +1,4 @@
-"""General pairwise models: a table per edge."""
+"""General pairwise models, with a log-table for each edge."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PairwiseMRF(Model):
     labels : sequence, optional
         Names of the variables; default 0..n-1.
     state_names : tuple, dict or list, optional
-        What the states are called; see `Model`.
+        Names of the states; see `Model`.
 
     Notes
     -----
@@ -93,7 +93,7 @@ class PairwiseMRF(Model):
 
     @property
     def edges(self) -> list[tuple[Hashable, Hashable]]:
-        """The pairs of variables that have a table, by label, in the order of the tables."""
+        """Return the pairs of labels that have a table, in the order of the tables."""
         return [(self._labels[i], self._labels[j]) for i, j in self._form.edges.tolist()]
 
     @public()
@@ -111,7 +111,7 @@ class PairwiseMRF(Model):
 
 
 class PairTables(DivisibleForm):
-    """Log-potentials of single variables and a log-table on each edge.
+    """Internal form of pairwise models: log-potentials of single variables and a log-table for each edge.
 
     The unary of variable i is unary[unary_start[i] : unary_start[i + 1]], the table of edge e is
     table[table_start[e] : table_start[e + 1]] in C order. Both directions of every edge are sorted by variable and
@@ -232,7 +232,7 @@ class PairTables(DivisibleForm):
         )
 
     def _take(self, inside: Ints, edges: Ints, unary: Floats) -> PairTables:
-        """Return the form of variables at increasing positions and of some edges between them, with these unaries."""
+        """Return the form of the variables at positions `inside`, with some edges between them and these unaries."""
         own, cells = rows_at(self.unary_start, inside)[1], rows_at(self.table_start, edges)[1]
         return PairTables(self.sizes[inside], unary[own], own_numbers(inside, self.edges[edges]), self.table[cells])
 
@@ -279,7 +279,7 @@ def _read_edges(edges: ArrayLike, n: int) -> Ints:
 
 
 def _read_tables(tables: Any, pairs: Ints, sizes: Ints) -> Floats:
-    """Read the log-tables of all edges into a flat array, one after the other; a single table serves all edges."""
+    """Return the log-tables of all edges as one flat array; a single given table is used for all edges."""
     shapes, is_array = sizes[pairs], isinstance(tables, np.ndarray) and tables.dtype != object
     if is_array and tables.ndim == 2:
         tables = np.broadcast_to(tables, (len(pairs), *tables.shape))

@@ -1,4 +1,4 @@
-"""Potts models: couplings reward or punish equal states."""
+"""Potts models: couplings reward or punish equal states of neighbours."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Potts(Model):
         Log-potential of each state of each variable; -inf forbids a state. From a graph the node
         attribute ``unary`` is taken.
     state_names : tuple, dict or list, optional
-        What the states are called; see `Model`.
+        Names of the states; see `Model`.
 
     Notes
     -----
@@ -144,17 +144,17 @@ class Potts(Model):
 
     @property
     def couplings(self) -> Any:
-        """Symmetric CSR matrix of the strengths s_ij."""
+        """Return the symmetric CSR matrix of the couplings s_ij."""
         return self._form.couplings
 
     @property
     def unaries(self) -> Floats:
-        """Log-potentials of the single variables, shape (n, states)."""
+        """Return the log-potentials of the single variables, shape (n, states)."""
         return self._form.unaries
 
 
 class LabelPairs(CoupledForm):
-    """Couplings of pairs, which reward equal states, and potentials of variables with the same number of states.
+    """Internal form of Potts models: couplings that reward equal states, and unary potentials.
 
     Parameters
     ----------
@@ -188,7 +188,6 @@ class LabelPairs(CoupledForm):
 
     @property
     def unaries(self) -> Floats:
-        """Log-potentials of the single variables, shape (n, states)."""
         return np.zeros((self.n_variables, self.states)) if self.given_unaries is None else self.given_unaries
 
     @property

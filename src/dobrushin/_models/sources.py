@@ -1,7 +1,7 @@
-"""Readers of arguments that stand for a model: a path, or a model of another library.
+"""Reading of arguments that stand for a model: a path, or a model of another library.
 
-A library is recognised by where the class of an object comes from, so that none is imported to look. The packages `io`
-and `adapters` register their readers in `dobrushin._shared.environment`, and load them when they are first needed.
+Objects of other libraries are recognised by the module of their class, so that no library is imported for this. The
+packages `io` and `adapters` register their readers in `dobrushin._shared.environment`, and are loaded at first use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MEMORY = Memory()
 
 
 def as_model(value: Any, argument: str = "model", requirement: str = _REQUIREMENT) -> Model:
-    """Return a model, or read it from a path or an object of another library."""
+    """Return a model unchanged; read it from a path or convert it from an object of another library otherwise."""
     value = read_source(value)
     if isinstance(value, Model):
         return value
@@ -34,7 +34,7 @@ def as_model(value: Any, argument: str = "model", requirement: str = _REQUIREMEN
 
 
 def _nearest_file(path: Any) -> str:
-    """Name the file in the same folder whose name is most similar, as the end of a message."""
+    """Return the end of a message that names the file with the most similar name in the same folder."""
     folder, name = os.path.split(os.fsdecode(path))
     close = []
     with suppress(OSError):
@@ -43,7 +43,7 @@ def _nearest_file(path: Any) -> str:
 
 
 def read_source(value: Any) -> Any:
-    """Read a model from a path or an object of another library; return anything else as it is."""
+    """Read a model from a path or an object of another library; return any other value unchanged."""
     if isinstance(value, Model):
         return value
     if isinstance(value, str | os.PathLike):
@@ -54,7 +54,7 @@ def read_source(value: Any) -> Any:
 
 
 def reader_of(value: object) -> Callable[[Any], Any] | None:
-    """Return the reader for the library that the class of an object comes from, or None."""
+    """Return the function that reads objects of this class's library, or None."""
     # From the class outwards: the networks of pgmpy are graphs of networkx, too.
     for kind in type(value).__mro__:
         reader = READERS.get(kind.__module__.partition(".")[0].lower())
@@ -64,7 +64,7 @@ def reader_of(value: object) -> Callable[[Any], Any] | None:
 
 
 def _read_path(path: str) -> Model:
-    """Read a file or folder; a file that has not changed gives the same object as before."""
+    """Read a model from a file or folder; reading an unchanged file again returns the same object."""
     model: Model
     if os.path.isdir(path):
         model = READERS[PATHS](path)

@@ -41,7 +41,7 @@ class SpinMRF(Model):
     fields : number, array or dict, optional
         One number per variable. Default 0.
     state_names : tuple, dict or list, optional
-        What the states -1 and +1 are called, in this order; see `Model`.
+        Names of the states -1 and +1, in this order; see `Model`.
 
     Notes
     -----
@@ -89,12 +89,12 @@ class SpinMRF(Model):
 
     @property
     def fields(self) -> Floats:
-        """Fields theta_i."""
+        """Return the fields theta_i."""
         return self._form.fields
 
     @property
     def terms(self) -> dict[tuple[Hashable, ...], float]:
-        """Strengths theta_S by tuples of labels."""
+        """Return the strengths theta_S as a dict from tuples of labels."""
         form = self._form
         return {
             tuple(self._labels[v] for v in form.scope_of(k)): float(strength)
@@ -103,12 +103,12 @@ class SpinMRF(Model):
 
     @property
     def order(self) -> int:
-        """Number of variables of the largest term."""
+        """Return the number of variables of the largest term."""
         return self._form.order
 
 
 class SpinForm(Form):
-    """Spins with fields."""
+    """Base class of internal forms of spins with fields."""
 
     spins = True
     sizes = 2
@@ -124,7 +124,7 @@ class SpinForm(Form):
 
 
 class SpinTerms(ScopedForm, SpinForm):
-    """Spins with terms of any order and fields.
+    """Internal form of `SpinMRF`: spins with interaction terms of any order and fields.
 
     Terms are the factors of `ScopedForm`.
 
@@ -154,7 +154,6 @@ class SpinTerms(ScopedForm, SpinForm):
 
     @property
     def order(self) -> int:
-        """Number of variables of the largest term."""
         return int(np.diff(self.scope_start).max(initial=0))
 
     @property

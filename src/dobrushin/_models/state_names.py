@@ -1,4 +1,7 @@
-"""Names of states: read from arguments, shown in results. Inside, states are counted from 0."""
+"""Names of states: reading them from arguments, and showing them in results.
+
+Internally the states of a variable are numbered from 0, or are -1 and +1.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _MAX_LISTED = 8
 
 
 class StateNames(NamedTuple):
-    """Names of the states of all variables: the same for all (`common`), or by position (`own`)."""
+    """The names of the states of all variables: the same for all (`common`), or by position (`own`)."""
 
     common: Names | None = None
     own: Sequence[Names | None] = ()  # None where a variable has no names
@@ -33,14 +36,14 @@ class StateNames(NamedTuple):
         return self.own[i] if self.common is None else self.common
 
     def restrict(self, positions: Array) -> StateNames:
-        """Return the names of some of the variables, in this order."""
+        """Return the names of the states of some variables, in the order of `positions`."""
         if self.common is not None:
             return self
         return self._replace(own=tuple(self.own[i] for i in positions.tolist()))
 
 
 def call_states(states: Array, names: Names | None, spins: bool) -> Array:
-    """Return the names of states of one variable, or the states themselves where they have no names."""
+    """Return an array of a variable's states as names, or unchanged if they have no names."""
     if names is None:
         return states
     digits = states.astype(np.int64)
@@ -48,7 +51,7 @@ def call_states(states: Array, names: Names | None, spins: bool) -> Array:
 
 
 class NamesByLabel(Mapping[Hashable, Names]):
-    """Mapping from labels to the names of states; variables without names are left out."""
+    """Mapping from labels to the names of the states; variables without names of states are left out."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -131,7 +134,7 @@ def read_names(value: Any, size: int, where: str = "") -> Names:
 
 
 def read_evidence(model: Model, evidence: Any) -> dict[int, int]:
-    """Read evidence: return the observed states by position, from names or numbers of states by label."""
+    """Return evidence as a dict from positions to observed states; the user may give states by name or number."""
     check.evidence(evidence)
     if not evidence:
         return {}
@@ -145,7 +148,7 @@ def read_evidence(model: Model, evidence: Any) -> dict[int, int]:
 
 
 def _read_numbers(model: Model, positions: Array, values: Iterable[Any]) -> list[int] | None:
-    """Read states of variables without names all at once; None unless all values are whole numbers of states."""
+    """Read the states of variables without state names all at once; None unless all are valid state numbers."""
     numbers = list(values)
     if not all(map(check.is_whole, numbers)):
         return None
@@ -156,7 +159,7 @@ def _read_numbers(model: Model, positions: Array, values: Iterable[Any]) -> list
 
 
 def shown_evidence(model: Model, observed: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-    """Return observed states, read before as numbers or values by label, with their names where they have names."""
+    """Return evidence for display, with names of states where variables have them."""
     if model._state_names is None:
         return dict(observed)
     positions = [(label, model.index(label)) for label in observed]
@@ -164,7 +167,7 @@ def shown_evidence(model: Model, observed: Mapping[Hashable, Any]) -> dict[Hasha
 
 
 def read_state(model: Model, i: int, value: Any, argument: str) -> int:
-    """Read a state of a variable, given by name or number, and return its number."""
+    """Return the number of a state that the user gave by name or number."""
     states, names = model._states_at(i), model._names_at(i)
     if names is not None and isinstance(value, Hashable) and value in names:
         return states[names.index(value)]
@@ -175,9 +178,9 @@ def read_state(model: Model, i: int, value: Any, argument: str) -> int:
 
 
 def is_number_of_state(value: Any, states: range, names: Sequence[Hashable] | None) -> bool:
-    """Return whether a value that is not a name is the number of a state.
+    """Return whether a value that is not a state's name is the number of a state.
 
-    A number is ambiguous, and refused, if names are numbers, or if it is spelled like the name of another state.
+    A number is refused as ambiguous if names are numbers, or if it is spelled like the name of another state.
     """
     if not check.is_real(value) or value not in states:
         return False
@@ -189,7 +192,7 @@ def is_number_of_state(value: Any, states: range, names: Sequence[Hashable] | No
 
 
 def expected_states(model: Model, i: int, value: Any) -> str:
-    """List the states of a variable for a message; of many names, only those similar to the given value."""
+    """Return a list of a variable's states for a message; if there are many, only those similar to the given value."""
     states, names = model._states_at(i), model._names_at(i)
     if names is None:
         listed = "-1, +1" if states.step == 2 else f"0 to {len(states) - 1}"
