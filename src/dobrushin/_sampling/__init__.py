@@ -1,4 +1,4 @@
-"""Running scans: any model, any scan, any number of chains."""
+"""Gibbs sampling: running scans in many independent chains, with one kernel per kind of model."""
 
 from dobrushin._sampling.bits import BitsKernel, CountsKernel, TableKernel
 from dobrushin._sampling.kernel import register

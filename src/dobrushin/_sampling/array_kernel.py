@@ -1,4 +1,4 @@
-"""Kernels whose states are an array of shape (variables, chains), and the lists of steps that they run."""
+"""Kernels whose states are arrays of shape (variables, chains), and the lists of update steps that they run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAX_ORDERS = 8
 
 
 class StepList(NamedTuple):
-    """Steps that run `repeats` times, as the loops of `_kernels.spins` take them."""
+    """Update steps that are repeated `repeats` times, as arguments of the loops in `_kernels.spins`."""
 
     order: NDArray[np.int32]  # variable of each step, by own number
     number: NDArray[np.int32]  # number of each step in the scan, counted from `base`
@@ -47,7 +47,7 @@ class StepList(NamedTuple):
 
 
 class ArrayKernel(Kernel):
-    """Kernel of chains side by side, each with its own random stream."""
+    """Base class of kernels that hold one column of states per chain, each chain with its own random stream."""
 
     lanes: ClassVar[int] = 1
     batch: ClassVar[int] = 64
@@ -56,12 +56,11 @@ class ArrayKernel(Kernel):
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Number of states of each variable; a single entry if all variables have the same number."""
+        """Return the number of states of each variable; a single entry if all variables have the same number."""
         return np.array([2])
 
     @property
     def largest(self) -> int:
-        """Largest number of states of a variable."""
         return int(self.sizes.max())
 
     @property
@@ -101,17 +100,17 @@ class ArrayKernel(Kernel):
 
     @abstractmethod
     def advance(self, x: NDArray[Any], work: Work, steps: StepList, keys: NDArray[np.uint64]) -> None:
-        """Take chains whose streams have these keys through a list of steps: one chain, or at least `few_chains`."""
+        """Run a list of steps in one chain or in at least `few_chains` chains, whose random streams have these keys."""
 
     def drawn_steps(self, work: Work, choices: tuple[Any, ...], keys: NDArray[np.uint64]) -> list[StepList]:
-        """Draw the steps of one chain, whose stream has these keys."""
+        """Draw at random which variables one chain updates; `keys` are those of its random stream."""
         positions = np.empty(work.steps, dtype=np.int64)
         labels.draw_order(work.step, work.steps, *choices, *keys[:, 0], CHOICE, positions)
         order = frozen(self.region.numbering.own(positions).astype(np.int32))
         return [StepList(order, _numbers(work.steps), 1, work.step, 0)]
 
     def steps_of_cycle(self, work: Work) -> list[StepList]:
-        """Return the steps as the rest of a cycle, whole cycles, and the beginning of another cycle."""
+        """Return the steps of a cyclic segment as lists: the rest of a cycle, whole cycles, and a begun cycle."""
         cycle, left, step = work.cycle, work.steps, work.step
         place, lists = (cycle.first + work.lo) % cycle.period, []
         if place or left < cycle.period:
@@ -128,11 +127,11 @@ class ArrayKernel(Kernel):
         return lists
 
     def own_order(self, cycle: Cycle, first: int = 0, last: int | None = None) -> NDArray[np.int32]:
-        """Return the variables of places `first` to `last` of a cycle, by own number."""
+        """Return the variables that a cycle updates from place `first` to `last`, by number in the region."""
         return frozen(self.region.numbering.own(cycle.array()[first:last]).astype(np.int32))
 
     def _sorted_by_levels(self, order: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the steps of a cycle sorted by level within windows, which touch only a little memory each."""
+        """Return a cycle's steps sorted by level within windows, so that steps that commute are neighbours."""
         level = waves.levels(order, self.region.start, self.region.neighbor, self.region.size)
         windows = np.full((-(-len(order) // WINDOW_STEPS), WINDOW_STEPS), len(order))
         windows.ravel()[: len(order)] = level
@@ -148,13 +147,16 @@ def _numbers(steps: int) -> NDArray[np.int32]:
 
 
 def repeats_long_cycles(scan: Scan) -> bool:
-    """Return whether most steps of a scan repeat a long cycle, which can run in waves."""
+    """Return whether most steps of a scan repeat a long cycle, so that running it in waves pays."""
     steps = [s.steps for s in scan._segments if s.steps >= WAVE_SWEEPS * s.period > LONG_CYCLE_STEPS]
     return 2 * sum(steps) > len(scan)
 
 
 class WaveOrder(NamedTuple):
-    """A cycle in the order of its waves; the loops of `_kernels.waves` take all fields from `degrees` on."""
+    """The variables of a cycle rearranged for running many sweeps in waves: sets of steps that commute.
+
+    The loops of `_kernels.waves` take all fields from `degrees` on.
+    """
 
     place: NDArray[np.int64]  # of each variable
     variables: NDArray[np.int32]  # at each place that is updated
@@ -168,7 +170,7 @@ class WaveOrder(NamedTuple):
 
 
 class WaveKernel(ArrayKernel):
-    """Kernel that can run many sweeps of a cycle in waves."""
+    """Base class of kernels that can run many sweeps of a cycle in waves: sets of steps that commute."""
 
     few_chains: ClassVar[float] = FEW_CHAINS
     weights: NDArray[np.float64]  # one entry for each neighbour of each variable
@@ -179,7 +181,10 @@ class WaveKernel(ArrayKernel):
         return {**self.__dict__, "orders": {}}
 
     def order_of(self, kind: str, cycle: Cycle, is_worth: bool, make: Callable[[], Any]) -> Any:
-        """Return the arrangement of this kind for a cycle; None if there is none and making one does not pay."""
+        """Return the cached rearrangement of a cycle of this kind (waves or diagonals).
+
+        If there is none, `make` computes one if `is_worth` is true; else the result is None.
+        """
         key = (kind, None if self.is_sweep(cycle) else cycle)
         made = self.orders.get(key)
         if key not in self.orders and is_worth:
@@ -193,9 +198,9 @@ class WaveKernel(ArrayKernel):
         self, loop: Callable[..., None], own: NDArray[np.float64], work: Work, steps: StepList,
         keys: NDArray[np.uint64], state: NDArray[Any],
     ) -> bool:  # fmt: skip
-        """Run whole cycles of a chain in waves by a loop, which takes the rows `own` of the variables by place.
+        """Run whole cycles of one chain in waves; return False, with nothing done, if waves do not pay.
 
-        Return False, with nothing done, where waves do not help.
+        `loop` is the kernel's loop over waves, and `own` has one row of parameters for each variable.
         """
         if not steps.period:
             return False
@@ -210,7 +215,7 @@ class WaveKernel(ArrayKernel):
         return True
 
     def arrange(self, cycle: Cycle) -> WaveOrder | None:
-        """Return a cycle in the order of its waves; None if a variable occurs twice, or too few steps commute."""
+        """Rearrange the variables of a cycle for waves; None if a variable occurs twice or too few steps commute."""
         region, order = self.region, self.own_order(cycle)
         L, D, degree = len(order), region.degree + 1, np.diff(region.start)
         level = waves.levels(order, region.start, region.neighbor, region.size)
@@ -242,7 +247,10 @@ class WaveKernel(ArrayKernel):
 
 @dataclass(frozen=True)
 class Diagonals:
-    """Couplings and fields of an Ising model on a grid, in the order of diagonals."""
+    """Couplings and fields of an Ising model on a grid, rearranged by diagonals.
+
+    The sites on a diagonal are no neighbours of each other, so that their updates commute.
+    """
 
     rows: int
     columns: int
@@ -251,7 +259,7 @@ class Diagonals:
     fields: NDArray[np.float64]
 
     def sweep(self, steps: StepList, keys: NDArray[np.uint64], states: NDArray[np.int8]) -> None:
-        """Run whole sweeps of a chain with states 0 and 1."""
+        """Run whole sweeps of one chain, whose states are 0 and 1."""
         x = np.empty(len(self.fields))
         # Row r of diagonal d stands at d * width + r.
         width, shape = min(self.rows, self.columns), (self.rows, self.columns)
@@ -263,7 +271,7 @@ class Diagonals:
 
 
 def find_diagonals(region: ScanRegion, theta: NDArray[np.float64], fields: NDArray[np.float64]) -> Diagonals | None:
-    """Return the diagonals of a large grid whose variables are numbered row by row; None for other models."""
+    """Return the rearrangement by diagonals of a large grid numbered row by row; None for other models."""
     n, first_row = region.size, region.neighbor[: region.start[1]]
     if len(first_row) != 2 or len(region.updated) < n:
         return None

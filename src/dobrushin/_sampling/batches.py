@@ -1,4 +1,7 @@
-"""All runs take one path: batches of chains over an executor, with progress, interruption and checkpoints."""
+"""Runs of chains in batches over an executor, with progress, interruption and checkpoints.
+
+All sampling, on CPU and GPU, goes through `run_batches`.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ _PARTS = ("x", "states", "counts")
 
 @dataclass(frozen=True)
 class Job:
-    """Description of a run that all batches share; small enough to send to another process."""
+    """Description of a run for all of its batches, small enough to send to another process."""
 
     runner: Runner
     scan: Scan
@@ -66,7 +69,7 @@ class Job:
 
 @dataclass
 class Progress:
-    """State of a batch that is running, from which the batch can resume."""
+    """State of a batch while it runs, from which the batch can resume."""
 
     step: int = 0
     kept: int = 0
@@ -75,14 +78,17 @@ class Progress:
     counts: NDArray[np.int64] | None = None
 
     def snapshot(self) -> Progress:
-        """Return a copy that does not change while the batch runs; kept states are shared, as they are only added."""
+        """Return a copy that does not change while the batch runs.
+
+        Kept states are shared with the copy, since a run only adds to them.
+        """
         counts = None if self.counts is None else self.counts.copy()
         return Progress(self.step, self.kept, self.x.copy(), self.states, counts)
 
 
 @dataclass
 class Control:
-    """Messages between the main thread and batches in threads; not sent to other processes."""
+    """Communication between the main thread and batches in threads of the same process."""
 
     deadline: Deadline
     stop: threading.Event = field(default_factory=threading.Event)
@@ -92,7 +98,10 @@ class Control:
     snapshots: bool = False
 
     def report(self, index: int, now: Progress, updates: int) -> None:
-        """Report the progress of a batch and leave a copy to resume from; raise `Stopped` if the run has ended."""
+        """Report the progress of a batch, and keep a copy of its state to resume from.
+
+        Raises `Stopped` if the run was interrupted or its time limit is over.
+        """
         with self.lock:
             self.updates += updates
             if self.snapshots:
@@ -102,11 +111,11 @@ class Control:
 
 
 class Stopped(TimeUp):
-    """Exception in a batch that was told to stop."""
+    """The run of this batch was interrupted, or its time limit is over."""
 
 
 def run_batch(shared: Any, chains: range, progress: Progress | None, control: Control | None, index: int) -> Progress:
-    """Run a range of chains to the end of the scan; `shared` is the job as `share` sent it."""
+    """Run a range of chains to the end of the scan; `shared` is the `Job` in the form that `share` sends."""
     job: Job = receive(shared)
     runner, scan = job.runner, job.scan
     now = progress or _begin(job, chains)
@@ -193,7 +202,7 @@ class Outcome:
 
     @property
     def chains(self) -> int:
-        """Number of chains of the first batches."""
+        """Return the number of chains in the first batches."""
         return self.batches[self.first - 1].stop - self.batches[0].start if self.first else 0
 
     def states(self, job: Job) -> NDArray[Any]:
@@ -216,9 +225,9 @@ class Outcome:
 def run_batches(
     job: Job, numbers: range | list[range], call_seed: np.random.SeedSequence, running: Running, what: str
 ) -> Outcome:
-    """Run the chains with these numbers, or these batches of chains.
+    """Run the chains with these numbers, as a range or as a list of batches, and return their results.
 
-    The progress bar shows `what`; a checkpoint keeps `call_seed`, with which the call can be repeated.
+    The progress bar shows the text `what`. A checkpoint stores `call_seed`, with which the call can be repeated.
     """
     workers = _CHECKPOINT_CORES if running.checkpoint else workers_of(running.executor)
     batches: Batches | list[range] = numbers if isinstance(numbers, list) else job.runner.batches(numbers, workers)
@@ -252,7 +261,10 @@ def _run_all(
     done: int,
     report: Callable[[int], None] | None,
 ) -> Trouble | None:
-    """Run the batches that have not finished, after `done` updates; return the reason of an early end, or None."""
+    """Run the batches that have not finished; return the reason for an early end, or None.
+
+    `done` is the number of updates that a checkpoint has already.
+    """
     batches = finished.batches
     partial = {k: p.snapshot() for k, p in checkpoint.under_way.items()} if checkpoint else {}
     control = Control(running.deadline, updates=done, snapshots=checkpoint is not None)
@@ -305,10 +317,10 @@ def _run_all(
 def _raise_first(
     job: Job, batches: Batches | list[range], futures: dict[int, Future[Progress]], is_sound: Callable[[int], bool]
 ) -> None:
-    """Raise the error of the first batch with an error, so that the error does not depend on the order of threads.
+    """Raise the error of the failed batch with the smallest number, whichever thread failed first.
 
-    Batches before the one that failed may not have begun. Their starts are made here, unless `is_sound` says that the
-    start of the batch is known to be allowed.
+    Batches before the one that failed may not have begun. Their initial states are made here to find their errors,
+    unless `is_sound` says that they are known to be allowed.
     """
     errors: dict[int, BaseException] = {}
     for k, future in futures.items():
@@ -323,7 +335,7 @@ def _raise_first(
 
 
 class Checkpoint(StateFile):
-    """File with the batches of a run, which the constructor reads into the outcome if the file exists."""
+    """Checkpoint file of a run; the constructor loads finished batches from an existing file."""
 
     def __init__(self, path: Path, seed: np.random.SeedSequence, parts: Any, outcome: Outcome) -> None:
         super().__init__(path, _FORMAT, "run", seed, parts, _SAME)

@@ -1,4 +1,7 @@
-"""Chains of binary variables by tables of thresholds: 64 chains in one word, or one chain after the other."""
+"""Kernels for binary variables that compare random bits with tabulated thresholds.
+
+Either 64 chains are packed into the bits of one word, or chains run one after the other.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ FEW_VARIABLES = 64
 
 @dataclass(frozen=True)
 class WordKernel(Kernel):
-    """Kernel of binary variables with 64 chains in each word of 64 bits."""
+    """Base class of kernels for binary variables that pack 64 chains into each 64-bit word."""
 
     region: ScanRegion
     threshold: NDArray[np.uint64]  # (variables, 16 or 64): 2^64 P(1), by configuration
@@ -85,7 +88,7 @@ class WordKernel(Kernel):
 
 @dataclass(frozen=True)
 class BitsKernel(WordKernel):
-    """Kernel of binary variables with at most 6 neighbours, by a threshold for each of their configurations."""
+    """Kernel for binary variables with at most 6 neighbours: one threshold for each state of the neighbours."""
 
     neighbor: NDArray[np.int64]  # (variables, 4 or 6); a dummy, always 0, fills the row
     name: ClassVar[str] = "bits"
@@ -122,7 +125,7 @@ class BitsKernel(WordKernel):
 
 
 def thresholds_of(probability: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Return the thresholds of `update_bits`, and which probabilities are exactly 1."""
+    """Return the thresholds that `update_bits` takes, and which probabilities are exactly 1."""
     certain = probability == 1
     threshold = bit_thresholds(probability)
     threshold[certain] = np.uint64(2**64 - 1)
@@ -139,7 +142,7 @@ def bit_thresholds(probability: NDArray[np.float64]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class TableKernel(ArrayKernel):
-    """Kernel of binary variables with at most 6 neighbours, one chain after the other, by tables of thresholds."""
+    """Kernel for binary variables with at most 6 neighbours that runs chains one after the other, with thresholds."""
 
     region: ScanRegion
     neighbor: NDArray[np.int64]
@@ -181,7 +184,7 @@ class TableKernel(ArrayKernel):
 
 
 class EqualNeighbors(NamedTuple):
-    """Groups of neighbours whose couplings to a variable have the same absolute value, without couplings of 0."""
+    """Groups of neighbours whose couplings to a variable have the same non-zero absolute value."""
 
     entry: NDArray[np.int64]  # entries of the rows of the region, in the order of the groups
     group: NDArray[np.int64]  # group of each of these entries
@@ -194,7 +197,7 @@ class EqualNeighbors(NamedTuple):
 
 @dataclass(frozen=True)
 class CountsKernel(WordKernel):
-    """Kernel of spins whose neighbours form few groups of equal absolute coupling, by counts of each group."""
+    """Kernel for spins with few distinct absolute couplings per variable: only counts of neighbours matter."""
 
     triple_start: NDArray[np.int64]  # first triple of neighbours of each variable
     neighbor: NDArray[np.int64]  # (triples, 3)
@@ -243,7 +246,7 @@ class CountsKernel(WordKernel):
 
 
 def _groups(theta: NDArray[np.float64], region: ScanRegion, updated: NDArray[np.int64]) -> EqualNeighbors:
-    """Group the neighbours of each variable of `updated` by absolute coupling."""
+    """Group the neighbours of each variable in `updated` by the absolute value of their couplings."""
     lengths = region.start[updated + 1] - region.start[updated]
     entry = np.repeat(region.start[updated] - prefix_sums(lengths)[:-1], lengths) + np.arange(lengths.sum())
     row, size = np.repeat(updated, lengths), np.abs(theta[entry])
@@ -265,14 +268,14 @@ def _groups(theta: NDArray[np.float64], region: ScanRegion, updated: NDArray[np.
 
 
 def _are_few(groups: EqualNeighbors) -> bool:
-    """Return whether the counts of every variable fit in a configuration."""
+    """Return whether the counts of all groups of each variable fit into `COUNT_BITS` bits."""
     return int((groups.first + groups.width).max(initial=0)) <= COUNT_BITS
 
 
 def _triples(
     theta: NDArray[np.float64], region: ScanRegion, groups: EqualNeighbors
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
-    """Split each group into triples of neighbours: the last four fields of `CountsKernel`."""
+    """Split each group of neighbours into triples: the last four fields of `CountsKernel`."""
     per_group = -(-groups.neighbors // 3)
     triple_start = prefix_sums(per_group)
     within = np.arange(len(groups.entry)) - prefix_sums(groups.neighbors)[:-1][groups.group]
@@ -291,14 +294,14 @@ def _triples(
 
 
 def fits_table(form: Form, region: ScanRegion) -> bool:
-    """Return whether all variables are binary, with at most MAX_NEIGHBORS neighbours."""
+    """Return whether all variables of a region are binary, with at most MAX_NEIGHBORS neighbours."""
     if region.degree > MAX_NEIGHBORS:
         return False
     return form.spins or bool((form.cardinalities[region.place] == 2).all())
 
 
 def table_cells(region: ScanRegion) -> int:
-    """Return the number of entries of a table of thresholds for the updated variables."""
+    """Return the number of thresholds for the updated variables of a region."""
     return len(region.updated) * 2 ** max(4, region.degree)
 
 

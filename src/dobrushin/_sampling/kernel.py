@@ -1,7 +1,7 @@
-"""The protocol of kernels, their list, and the choice of one for a model and a scan.
+"""Interface of sampling kernels, the list of kernels, and the choice of one for a model and a scan.
 
-A kernel updates the variables of a scan. A kernel holds only arrays, so it can be sent to other processes, and bounds
-the error of its draws.
+A kernel is the code that updates the variables of a scan, with the arrays that it needs, and a bound on the error of
+its draws. It holds nothing but arrays, so that it can be sent to other processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CACHE_BYTES = 2**22
 
 @dataclass(frozen=True)
 class Work:
-    """Steps `lo` to `hi` of a segment, for a range of chains.
+    """Task for a runner: steps `lo` to `hi` of a segment, for a range of chains.
 
     Step `lo` uses the random numbers of step number `step`, later ones those of step + stride, step + 2 stride, ...
     """
@@ -48,27 +48,26 @@ class Work:
 
     @property
     def steps(self) -> int:
-        """Number of steps."""
         return self.hi - self.lo
 
     @property
     def cycle(self) -> Cycle:
-        """The segment, for kernels that take fixed orders only."""
+        """Return the segment, which must be cyclic; raise TypeError if its steps are random."""
         if self.segment.is_random:
             raise TypeError("This kernel needs a scan of fixed order, and the steps of this scan are random.")
         return self.segment
 
     def keys(self, lanes: int) -> NDArray[np.uint64]:
-        """Return keys and increments of the random streams, one stream for every `lanes` chains."""
+        """Return the keys and increments of the random streams, of which each serves `lanes` chains."""
         return streams_of(self.master, self.chains, lanes)
 
     def order_in(self, region: ScanRegion) -> tuple[NDArray[np.int32], int]:
-        """Return the part of the cycle that the steps visit, numbered as in the region, and the place of step `lo`."""
+        """Return the variables of the cycle as numbers in the region, and the place in the cycle of step `lo`."""
         part = self.cycle.cut(self.lo, self.hi).within(region.numbering)
         return frozen(part.array().astype(np.int32)), part.first
 
     def choices(self) -> tuple[int, NDArray[np.uint64], int]:
-        """Return the arguments with which `draw_order` chooses the variables of random steps."""
+        """Return the arguments with which `draw_order` draws the variables of random steps."""
         segment: Any = self.segment
         if segment.probabilities is None and segment.n < 2**32:
             return segment.n, np.empty(0, dtype=np.uint64), 0
@@ -76,12 +75,12 @@ class Work:
 
 
 def narrowed(*arrays: NDArray[Any]) -> tuple[NDArray[np.int32], ...]:
-    """Return arrays as 32-bit integers, which loops on the GPU take."""
+    """Return arrays as 32-bit integers, which CUDA functions take."""
     return tuple(array.astype(np.int32) for array in arrays)
 
 
 def streams_of(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray[np.uint64]:
-    """Return keys and increments of the random streams of a range of chains, `lanes` of which share a stream."""
+    """Return the keys and increments of the random streams of a range of chains; each stream serves `lanes` chains."""
     first, last = chains.start // lanes, (chains.stop - 1) // lanes
     count = last - first + 1
     keys: NDArray[np.uint64] = code_for(streams, 128 * count)(master[0], master[1], first, count)
@@ -90,7 +89,7 @@ def streams_of(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray
 
 @dataclass(frozen=True)
 class Batches(Sequence[range]):
-    """Consecutive ranges of at most `size` chains; the chains of a range run together."""
+    """Consecutive ranges of at most `size` chains each; the chains of a range run together."""
 
     numbers: range
     size: int
@@ -106,7 +105,7 @@ class Batches(Sequence[range]):
 
 @dataclass(frozen=True)
 class FixedStart:
-    """The state of the whole model in which a runner starts all chains, with the name that `Samples` shows for it."""
+    """The state from which a runner starts all chains, and the text that describes it in `Samples`."""
 
     point: NDArray[np.float64]
     words: str
@@ -117,7 +116,7 @@ _CALL_SECONDS, _START_UPDATES = 0.005, 0.25
 
 
 class Runner(ABC):
-    """Object that takes the states of chains through steps: `start`, `run`, and `read` or `count`.
+    """Base class of objects that run chains: their methods `start`, `run`, and `read` or `count` work on states.
 
     A runner holds states or sets of states, on the host or on a GPU. Batches and checkpoints treat all runners alike.
     """
@@ -138,33 +137,36 @@ class Runner(ABC):
     error: NDArray[np.float64]  # bound on the error of one update, by own number
 
     def errors_in(self, scan: Scan) -> NDArray[np.float64]:
-        """Bound the error of an update of each updated variable, with the error of choosing variables at random."""
+        """Bound the error of an update of each updated variable, including the rounding of random scans."""
         updated = self.region.updated
         return np.minimum(self.error[updated] + choice_error(scan, self.region.positions[updated]), 1.0)
 
     @property
     def costs(self) -> NDArray[np.float64]:
-        """Time of an update relative to `rate`, by own number of its variable."""
+        """Return the time of an update of each variable of the region, in units of 1 / `rate` seconds."""
         return np.ones(self.region.size)
 
     @property
     def step(self) -> float:
-        """Seconds that a step of a batch takes besides its updates."""
+        """Return the seconds that a step takes for a batch in addition to its updates."""
         return 0.0
 
     @property
     def cost(self) -> float:
-        """Time of an update relative to `rate`, on average over the updated variables."""
+        """Return the time of an update averaged over the updated variables, in units of 1 / `rate` seconds."""
         updated = self.region.updated
         return float(self.costs[updated].mean()) if len(updated) else 1.0
 
     def is_sweep(self, segment: Segment) -> bool:
-        """Return whether a segment updates all variables of the region in order, at least once."""
+        """Return whether a segment consists of whole sweeps over all variables of the region in order."""
         size = self.region.size
         return not segment.is_random and segment.is_systematic and segment.steps >= segment.period == size
 
     def cost_of(self, scan: Scan) -> float:
-        """Return the average time of a step of a scan relative to `rate`, with the time of starting a chain."""
+        """Return the average time of a step of a scan, in units of 1 / `rate` seconds.
+
+        The time for drawing the chain's initial state is included.
+        """
         size = self.region.size
         if len(scan._segments) == 1 and self.is_sweep(scan._segments[0]):  # an incomplete last sweep hardly matters
             return self.cost + _START_UPDATES * size / len(scan)
@@ -172,7 +174,10 @@ class Runner(ABC):
         return (float(self.costs @ visits) + _START_UPDATES * size) / max(1, len(scan))
 
     def seconds(self, updates: float, scan: Scan | None = None) -> float:
-        """Estimate the seconds of some updates on all cores: steps of a scan, or of all updated variables alike."""
+        """Estimate the seconds for a number of updates on all cores.
+
+        They are steps of a scan or, without a scan, updates of all variables equally often.
+        """
         if scan is None:
             return _CALL_SECONDS + self.cost * updates / (self.rate * cores())
         # Few chains are spread over all cores, in batches of one stream.
@@ -182,24 +187,24 @@ class Runner(ABC):
         return _CALL_SECONDS + (self.cost_of(scan) * updates / self.rate + besides) / cores()
 
     def steps_in(self, seconds: float, scan: Scan, chains: int) -> int:
-        """Estimate how many steps of a scan a batch of chains makes in a number of seconds on one core."""
+        """Estimate how many steps of a scan a batch of chains makes in this number of seconds on one core."""
         return max(1, int(seconds / (self.step + chains * self.cost_of(scan) / self.rate)))
 
     def device_tables(self) -> tuple[Any, ...]:
-        """Return the arguments of the loop on the GPU between the steps and the states, in the types of that loop."""
+        """Return the kernel's tables in the order and the types in which its CUDA function takes them."""
         raise NotImplementedError(f"the kernel {self.name!r} has no loop on the GPU")
 
     @property
     def device_loop(self) -> str:
-        """Name of the loop on the GPU."""
+        """Return the name of the CUDA function that runs the steps."""
         return f"update_{self.name}"
 
     def look(self, chains: int) -> int | None:
-        """Return the number of steps between two checks of whether to stop; None for the usual number."""
+        """Return the number of steps between two checks of whether to stop; None for the default."""
         return None
 
     def batches(self, numbers: range, cores: int) -> Batches:
-        """Return batches of chains: whole streams, and enough batches for all cores."""
+        """Return batches of chains that do not split random streams, enough to keep all cores busy."""
         size = self.batch
         while size > max(self.lanes, self.min_batch) and len(numbers) < self.batches_per_core * cores * size:
             size //= 2
@@ -208,32 +213,32 @@ class Runner(ABC):
     @property
     @abstractmethod
     def dtype(self) -> Any:
-        """Type of the states that `read` returns."""
+        """Return the type of the states that `read` returns."""
 
     @abstractmethod
     def start(self, master: NDArray[np.uint64], chains: range) -> Any:
-        """Return initial states: uniform, or sets of all states."""
+        """Return the initial states of a range of chains: uniform ones or, for bounding chains, sets of all states."""
 
     def load(self, states: NDArray[np.int64]) -> Any:
-        """Return initial states from digits 0..k-1 of shape (variables, chains)."""
+        """Return initial states made from state numbers 0..k-1 of shape (variables, chains)."""
         raise NotImplementedError(f"The runner {self.name!r} has its own start and takes no initial states.")
 
     @abstractmethod
     def run(self, x: Any, work: Work) -> None:
-        """Take the states through some steps."""
+        """Run some steps, which change the states `x`."""
 
     @abstractmethod
     def read(self, x: Any, rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
-        """Return digits 0..k-1 of some variables, of shape (rows, chains)."""
+        """Return the state numbers 0..k-1 of the variables `rows`, with shape (rows, chains)."""
 
     def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        """Add to counts[row, state] the number of chains in which the variable of the row is in the state."""
+        """Add to counts[row, state] the number of chains in which the row's variable is in that state."""
         cells = self.read(x, rows, chains).astype(np.int64) + counts.shape[1] * np.arange(len(rows))[:, None]
         counts += np.bincount(cells.ravel(), minlength=counts.size).reshape(counts.shape)
 
 
 class Kernel(Runner):
-    """Runner of states, made from a form of a model: `fits` and `is_worth` say when to use the kernel."""
+    """Base class of runners that sample from a model; `fits` and `is_worth` say when to use one."""
 
     is_kept: ClassVar[bool] = False  # whether a model keeps the kernel for later calls
 
@@ -244,13 +249,13 @@ class Kernel(Runner):
 
     @classmethod
     def is_worth(cls, form: Form, scan: Scan, region: ScanRegion, chains: int) -> bool:
-        """Return whether `sample` prefers the kernel to later ones in the list, where both fit."""
+        """Return whether this kernel, if it fits, is preferred to the later ones in the list."""
         return True
 
     @classmethod
     @abstractmethod
     def make(cls, form: Form, region: ScanRegion) -> Kernel:
-        """Return the kernel with its arrays, for a region of a form."""
+        """Make the kernel for a region of a form."""
 
 
 # Kernels by name, in the order in which they are asked whether they are worth it.
@@ -258,7 +263,7 @@ KERNELS: dict[str, type[Kernel]] = {}
 
 
 def register(kernel: type[Kernel]) -> type[Kernel]:
-    """Register a kernel under its name; kernels registered before it are asked first."""
+    """Register a kernel under its name; kernels registered earlier take precedence."""
     KERNELS[kernel.name] = kernel
     return kernel
 
@@ -268,7 +273,7 @@ WHOLE_KERNEL: Slot[Kernel] = Slot("kernel")
 
 
 def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None) -> Kernel:
-    """Make the kernel with this name, or without a name the fastest that fits."""
+    """Return the kernel with this name, or without a name the fastest one that fits the model and the scan."""
     form, region = model._region(scan._updates(model.n_variables))
     if not form.has_tables:
         raise ArgumentError("model", f"without terms of more than {TABLE_ORDER} variables", model)
@@ -290,7 +295,7 @@ def fitting_kernels(form: Form, region: ScanRegion, scan: Scan) -> list[type[Ker
 
 
 def update_error(n: int, scan: Scan, runner: Runner) -> NDArray[np.float64]:
-    """Bound the error of an update of each of the `n` variables of a model; 0 for variables that are not updated."""
+    """Bound the total variation error of an update of each of the model's `n` variables; 0 for those never updated."""
     region = runner.region
     if len(region.updated) == n and not scan.is_random:
         return runner.error
@@ -300,9 +305,9 @@ def update_error(n: int, scan: Scan, runner: Runner) -> NDArray[np.float64]:
 
 
 def choice_error(scan: Scan, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Bound the error of an update that comes from rounding the probabilities of a random scan.
+    """Bound the part of an update's error that comes from rounding the probabilities of a random scan.
 
-    Rounding changes the probability q of choosing a variable by at most 2^-62. The certificate weighs the error of an
+    Rounding changes the probability q of choosing a variable by at most 2^-62. The certificate weights the error of an
     update with q, so the error of the update is at most 2^-62 / q.
     """
     error = np.zeros(len(positions))

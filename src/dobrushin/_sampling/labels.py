@@ -1,4 +1,4 @@
-"""Chains of variables with any number of states: Potts models, and any model by the tables of its factors."""
+"""Kernels for variables with any number of states: Potts models, and general models by their factors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CELLS_PER_UPDATE = 4
 
 @dataclass(frozen=True)
 class PottsKernel(WaveKernel):
-    """Kernel of Potts models: chains side by side, or few chains on long cycles in waves."""
+    """Kernel for Potts models: many chains side by side, or few chains on long cycles in waves of commuting steps."""
 
     region: ScanRegion
     weights: NDArray[np.float64]  # exponentials of couplings
@@ -82,7 +82,7 @@ class PottsKernel(WaveKernel):
 
 
 def _largest_exponent(form: Any, region: ScanRegion) -> float:
-    """Return the largest exponent that a product of weights can have."""
+    """Return the largest difference between two log-weights of a variable, over all states of its neighbours."""
     sums = _row_sums(np.abs(form.couplings.data[region.entry]), region)
     unary = form.unaries[region.place]
     gap = unary.max(axis=1) - np.where(unary > -np.inf, unary, np.inf).min(axis=1)
@@ -97,7 +97,10 @@ def _row_sums(values: NDArray[np.float64], region: ScanRegion) -> NDArray[np.flo
 
 
 class LocalFactors(NamedTuple):
-    """Factors of each variable of a region, as in `Packed` but with members by own number, and their tables."""
+    """The factors and tables of each variable of a region, in the arrays that the loop `factor_steps` takes.
+
+    They are as in `Packed`, but neighbours have their numbers in the region.
+    """
 
     f_start: NDArray[np.int64]
     m_start: NDArray[np.int64]
@@ -109,12 +112,11 @@ class LocalFactors(NamedTuple):
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Number of factors of each variable."""
         return np.diff(self.f_start)
 
 
 def local_factors(packed: Packed, region: ScanRegion) -> LocalFactors:
-    """Return the factors of the updated variables of a region."""
+    """Return the factors of the updated variables of a region, with neighbours by number in the region."""
     factors = np.repeat(np.arange(len(region.updated)), np.diff(packed.f_start))
     row = np.repeat(factors, np.diff(packed.m_start))
     member = region.neighbor[packed.start[row] + packed.m_of].astype(np.int64)
@@ -140,7 +142,7 @@ class FactorSums(NamedTuple):
 
 
 def sum_factors(form: FactorTables, region: ScanRegion) -> FactorSums:
-    """Sum over the factors of each updated variable; only these factors of the form are read, each factor once."""
+    """Sum sizes of entries over the factors of each updated variable; other factors are not read."""
     place = region.place[region.updated]
     counts = form.factor_start[place + 1] - form.factor_start[place]
     _, slot = row_entries(form.factor_start[place], counts)
@@ -158,7 +160,7 @@ def sum_factors(form: FactorTables, region: ScanRegion) -> FactorSums:
 
 
 class LabelsKernel(ArrayKernel):
-    """Kernel of variables with any numbers of states, by tables of factors or of groups of factors."""
+    """Base class of kernels for variables with any numbers of states, from tables of factors."""
 
     states: NDArray[np.int64]  # number of states of each variable
     twin: ClassVar[Any] = DeviceLabels
@@ -171,7 +173,7 @@ class LabelsKernel(ArrayKernel):
 
 @dataclass(frozen=True)
 class FactorsKernel(LabelsKernel):
-    """Kernel of any model, by sums of log-weights: for few chains, short runs, and very large potentials."""
+    """Kernel for any model that adds log-potentials: for few chains, short runs, and very large potentials."""
 
     region: ScanRegion
     states: NDArray[np.int64]
@@ -191,7 +193,7 @@ class FactorsKernel(LabelsKernel):
 
     @classmethod
     def of(cls, tables: FactorTables, region: ScanRegion, packed: Packed) -> FactorsKernel:
-        """Make the kernel from factors that are already packed."""
+        """Make the kernel from factors that were packed before."""
         factors = local_factors(packed, region)
         k = tables.cardinalities[region.place]
         error = UNIT * (8.0 * (factors.counts + 2) * sum_factors(tables, region).largest + 8.0 * (k + 4))
@@ -212,7 +214,7 @@ class FactorsKernel(LabelsKernel):
 
 
 class FactorGroups(NamedTuple):
-    """Groups of factors of each variable of a region, as the loop `conditional_steps` takes them."""
+    """Products of groups of factors for each variable of a region, in the arrays that `conditional_steps` takes."""
 
     g_start: NDArray[np.int64]
     m_start: NDArray[np.int64]
@@ -224,7 +226,7 @@ class FactorGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class ConditionalKernel(LabelsKernel):
-    """Kernel of any model without very large potentials, by tables of conditional probabilities or of weights."""
+    """Kernel for models without very large potentials, from tables of conditional probabilities or of weights."""
 
     region: ScanRegion
     states: NDArray[np.int64]
@@ -274,7 +276,7 @@ class ConditionalKernel(LabelsKernel):
 
 
 class Extent(NamedTuple):
-    """Sizes of the tables of a region, by which `ConditionalKernel` decides whether tables pay."""
+    """Sizes of the tables that a region needs, by which `ConditionalKernel` decides whether tables pay."""
 
     exponent: float  # largest difference of log-weights of a variable
     whole: float  # entries with one table for each variable, each counted up to twice the limit
@@ -302,7 +304,7 @@ def _find_extent(form: Form, region: ScanRegion) -> Extent:
 
 
 def make_groups(packed: Packed, region: ScanRegion) -> FactorGroups:
-    """Multiply the factors of each updated variable in groups, as large as the limits on tables allow."""
+    """Multiply the factors of each updated variable in groups as large as the limits on table sizes allow."""
     rows, factors = len(packed.k_own), len(packed.base)
     group, counts = np.empty(factors, dtype=np.int64), np.empty(rows, dtype=np.int64)
     masks = np.zeros(factors + rows, dtype=np.uint64)

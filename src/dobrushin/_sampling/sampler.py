@@ -1,4 +1,4 @@
-"""The public function `sample`, and runs of chains for other stages."""
+"""The public function `sample`, and the functions with which other packages run chains."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Record:
             raise ArgumentError("states", "True when 'counts' is False: something must be kept", self.states)
 
     def _rows(self, model: Model, region: ScanRegion) -> NDArray[np.int64]:
-        """Return the variables to keep, by their numbers in the region."""
+        """Return the variables to keep, by number in the region."""
         if self.variables is None:
             return np.arange(region.size)
         positions = check.positions(list(self.variables), model.labels, model._lookup, "record")
@@ -97,7 +97,7 @@ class Record:
         return region.numbering.own(positions)
 
     def _stops(self, steps: int) -> NDArray[np.int64]:
-        """Return the steps of a scan of `steps` after which to keep something."""
+        """Return the step numbers after which something is kept."""
         every = steps if self.every is None else self.every
         if every > steps:
             raise ArgumentError("record", f"kept at least once in {counted(steps, 'step')}", got=f"every={every}")
@@ -109,7 +109,7 @@ FINAL = Record()
 
 
 def read_record(record: Any) -> Record:
-    """Return a Record from the argument `record`: None, "final", "counts", labels or a Record."""
+    """Return the user's argument `record` as a Record; it may be None, "final", "counts", labels or a Record."""
     if isinstance(record, Record):
         return record
     if record is None or check.is_text(record, "final"):
@@ -207,9 +207,9 @@ def sample(
 
 @singledispatch
 def make_runner(model: Model, scan: Scan, chains: int, kernel: str | None, initial: Any) -> Runner:
-    """Return the kernel of `sample` by name, or the fastest kernel that fits.
+    """Return the kernel with this name, or without a name the fastest one that fits.
 
-    A family with continuous states registers a function of its own.
+    Model families with continuous states register their own version.
     """
     del initial
     if kernel is not None:
@@ -228,7 +228,7 @@ def run_chains(
     record: Record = FINAL,
     running: Running = PLAIN,
 ) -> tuple[Samples, Trouble | None]:
-    """Run the chains with these numbers, the first of them a multiple of 64, by a kernel made for the model and scan.
+    """Run the chains with these numbers, the first of them a multiple of 64, with a kernel for the model and scan.
 
     `start` is the argument `initial` of `sample`; a kernel with a fixed start ignores it. A run that ends early returns
     its first chains, with the reason.
@@ -248,7 +248,7 @@ def run_chains(
 def make_job(
     model: Model, runner: Runner, scan: Scan, chains: int, sequence: np.random.SeedSequence, start: Any, record: Record,
 ) -> Job:  # fmt: skip
-    """Return the `Job` that runs this number of chains along a scan."""
+    """Return the job that runs this number of chains along a scan."""
     region = runner.region
     form, rows = model._form_of(region), record._rows(model, region)
     largest = 2 if model._spins else 0
@@ -270,7 +270,7 @@ def make_job(
 
 
 def on_backend(runner: Runner, scan: Scan, chains: int, backend: str) -> Runner:
-    """Return the runner, or its twin on the GPU for the backend "cuda" or for "auto" and a large run."""
+    """Return the runner itself, or its GPU version for the backend "cuda", and for "auto" if the run is large."""
     is_large = chains >= MANY_CHAINS and chains * len(scan) >= MANY_UPDATES
     is_wanted = backend == "cuda" or (backend == "auto" and is_large and runner.twin is not None and is_available())
     if not is_wanted:

@@ -1,4 +1,4 @@
-"""The result of `sample`: states and counts that a run kept."""
+"""The result of `sample`: the kept states and counts, with the means to repeat the run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SHOWN = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Samples:
-    """States and counts that a run kept, with its scan, seed and kernel.
+    """States and counts kept from a run, with its scan, seed and kernel.
 
     Attributes
     ----------
@@ -78,12 +78,12 @@ class Samples:
 
     @property
     def steps(self) -> int:
-        """Number of steps of each chain."""
+        """Return the number of steps of each chain."""
         return len(self.scan)
 
     @public()
     def marginals(self) -> NDArray[np.float64]:
-        """Return the share of each state, an array (variables, states), from the counts or else from the states.
+        """Return the share of each state as an array (variables, states), from the counts or else from the states.
 
         Examples
         --------
@@ -124,7 +124,7 @@ class Samples:
     def variation(
         self, model: Model | Influence, targets: Targets | None = None, weights: Weights | None = None
     ) -> Variation:
-        """Return the certificate of the scan, including the errors of the updates.
+        """Return the certificate of the scan, including the rounding errors of the updates.
 
         Examples
         --------
@@ -139,7 +139,9 @@ class Samples:
         return variation(model, self.scan, targets, weights, update_error=self.update_error)
 
     def to_arviz(self, certificate: Variation | None = None) -> Any:
-        """Return ArviZ data with dimensions (chain, draw, variable): InferenceData, or a DataTree from ArviZ 1 on.
+        """Return the samples as ArviZ data with dimensions (chain, draw, variable).
+
+        The type is InferenceData, or DataTree from ArviZ 1 on.
 
         Parameters
         ----------
@@ -169,7 +171,7 @@ class Samples:
         return frame
 
     def _called(self, k: int) -> NDArray[Any]:
-        """Return the states of column `k`, chain by chain, by name where states have names."""
+        """Return the states of the kept variable `k`, chain by chain, with their names if they have names."""
         names = None if self.state_names is None else self.state_names.at(k)
         return call_states(self._draws()[..., k].ravel(), names, self._spins)
 
@@ -238,12 +240,12 @@ class Samples:
         return self.states
 
     def _draws(self) -> NDArray[Any]:
-        """Return the states as an array (chains, draws, variables)."""
+        """Return the states as an array of shape (chains, draws, variables)."""
         states = self._need_states()
         return states[:, None, :] if states.ndim == 2 else states
 
     def _repr_html_(self) -> str:
-        """Return HTML for notebooks."""
+        """Return an HTML table, for notebooks."""
         facts = [("chains", f"{self.chains:,}"), ("steps", f"{self.steps:,}"), ("kernel", self.kernel)]
         facts += [("seed", str(self.seed)), ("start", self._start)]
         size, texts = min(_SHOWN, len(self.variables)), []
@@ -271,7 +273,7 @@ class Samples:
 
 
 def arviz_data(groups: dict[str, dict[str, Any]], coords: dict[str, Any], dims: dict[str, list[str]]) -> Any:
-    """Return arrays as the data type of the installed version of ArviZ."""
+    """Return arrays as ArviZ data, in the type of the installed version of ArviZ."""
     arviz = require("arviz", "formats")
     with warnings.catch_warnings():
         # ArviZ warns about more chains than draws, which are normal here.

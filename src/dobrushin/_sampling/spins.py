@@ -1,4 +1,4 @@
-"""Chains of spins with pair couplings, of any degree: by local fields, or by products of matrices."""
+"""Kernels for Ising models with any number of neighbours: by local fields, or by matrix products."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BLOCK_STEPS = 64
 
 @dataclass(frozen=True)
 class LocalFieldKernel(WaveKernel):
-    """Kernel of Ising models of any degree: chains side by side, or few chains on long cycles in waves."""
+    """Kernel for Ising models that keeps each spin's local field: chains side by side, or few chains in waves."""
 
     region: ScanRegion
     weights: NDArray[np.float64]  # couplings
@@ -108,7 +108,7 @@ class LocalFieldKernel(WaveKernel):
             x[:-1, 0] = chain > 0
 
     def run_by_diagonals(self, work: Work, steps: StepList, keys: NDArray[np.uint64], states: NDArray[np.int8]) -> bool:
-        """Run whole sweeps of a grid by diagonals; return False, with nothing done, where diagonals do not help."""
+        """Run whole sweeps of a grid by diagonals; return False, with nothing done, if diagonals do not pay."""
         if not steps.period or not self.is_sweep(work.segment):
             return False
         is_worth, shared = steps.repeats >= DIAGONAL_SWEEPS, (self.region, self.weights, self.fields)
@@ -125,7 +125,10 @@ def _brackets() -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class DenseKernel(ArrayKernel):
-    """Kernel of Ising models of many neighbours; couplings are rounded to a grid on which sums are exact."""
+    """Kernel for Ising models with many neighbours, by matrix products.
+
+    Couplings are rounded to multiples of powers of 2, so that sums of them are exact.
+    """
 
     region: ScanRegion
     columns: NDArray[np.float64]  # [j, i]: the coupling to j in the local field of i
@@ -188,7 +191,7 @@ class DenseKernel(ArrayKernel):
         x[:-1] = spins > 0
 
     def _run_blocks(self, steps: StepList, keys: NDArray[np.uint64], spins: NDArray[np.float64]) -> None:
-        """Run steps for all chains, BLOCK_STEPS at a time."""
+        """Run steps for all chains in blocks of `BLOCK_STEPS`, with one matrix product for each block."""
         local = np.empty((BLOCK_STEPS, keys.shape[1]))
         for sweep in range(steps.repeats):
             first = steps.base + sweep * steps.period
@@ -201,7 +204,7 @@ class DenseKernel(ArrayKernel):
                 loops.dense_block(block, first + k, self.columns, keys, h, spins)
 
     def _couplings(self, block: NDArray[np.int32], lo: int, hi: int) -> NDArray[np.float64]:
-        """Return the couplings of variables to the variables lo to hi, as a view for a block of consecutive ones."""
+        """Return the couplings between a block of variables and variables lo to hi, if possible without copying."""
         begin, end = int(block[0]), int(block[-1]) + 1
         if end - begin == len(block) and (np.diff(block) == 1).all():
             return self.columns[lo:hi, begin:end].T
@@ -209,7 +212,7 @@ class DenseKernel(ArrayKernel):
 
 
 def grid_of(total: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return for each variable a power of 2 whose multiples add up without rounding up to the sum `total`.
+    """Return, for each variable, a power of 2 whose multiples add up exactly to sums as large as `total`.
 
     The power is 2^(e - 52) for the least 2^e above `total`. Sums of multiples are exact below 2^(e + 1), which leaves
     room for the error of rounding the terms to multiples.
@@ -218,7 +221,7 @@ def grid_of(total: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _reach(region: ScanRegion) -> NDArray[np.int64]:
-    """Return first neighbour and last neighbour + 1 of each variable; zeros for variables without neighbours."""
+    """Return, for each variable, its first neighbour and its last neighbour + 1; zeros without neighbours."""
     reach = np.zeros((region.size, 2), dtype=np.int64)
     some = np.flatnonzero(np.diff(region.start) > 0)
     if len(some):

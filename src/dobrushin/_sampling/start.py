@@ -1,4 +1,4 @@
-"""Starts of chains: uniform states, states of the caller, or a state that no factor forbids."""
+"""Initial states of chains: uniform, given by the caller, or a state that no factor forbids."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True)
 class Given:
-    """Start of chains: one state for all chains, or one state for each chain."""
+    """Initial states that the user gave: one state for all chains, or one for each chain."""
 
     states: NDArray[np.int64]  # (variables, 1) or (variables, chains)
 
@@ -49,7 +49,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Computed:
-    """Start of chains by a function of the user."""
+    """Initial states from a function of the user."""
 
     model: Model
     region: ScanRegion
@@ -60,7 +60,7 @@ class Computed:
 
 
 def read_start(model: Model, form: Form, region: ScanRegion, initial: Any, chains: int) -> Start:
-    """Return the start that `initial` describes: a function from a range of chains to digits (variables, chains)."""
+    """Return a function from a range of chains to initial state numbers (variables, chains), as `initial` says."""
     if check.is_text(initial, "mode"):
         return Given(form.favourites(region.place)[:, None])
     if callable(initial):
@@ -71,7 +71,10 @@ def read_start(model: Model, form: Form, region: ScanRegion, initial: Any, chain
 
 @dataclass(frozen=True)
 class Guard:
-    """Check of starts that a factor of an updated variable forbids: the guard refuses or replaces forbidden starts."""
+    """Check for initial states that a factor of an updated variable forbids.
+
+    A forbidden state given by the user raises an error; a uniform one is replaced by an allowed state (the refuge).
+    """
 
     factors: LocalFactors
     positions: NDArray[np.int64]
@@ -80,7 +83,7 @@ class Guard:
     has_given_up: bool = False  # whether the search for a refuge gave up
 
     def admit(self, states: NDArray[Any], first: int) -> NDArray[np.int64] | None:
-        """Return states (variables, chains) without forbidden starts; None if all of `states` are allowed.
+        """Return the initial states with forbidden ones replaced; None if all of `states` are allowed.
 
         `first` is the number of the first chain, for error messages.
         """
@@ -108,7 +111,10 @@ class Guard:
 
 
 def make_guard(model: Model, form: Form, region: ScanRegion, is_uniform: bool) -> Guard | None:
-    """Return the guard of a region, with a refuge if starts are uniform; None if no factor can forbid a start."""
+    """Return the guard of a region; None if no factor can forbid an initial state.
+
+    If initial states are uniform, the guard has an allowed state to replace forbidden ones.
+    """
     tables = form.tables()
     factors = local_factors(pack_region(tables, region), region)
     entries = np.flatnonzero(np.isneginf(tables.table))
@@ -121,7 +127,7 @@ def make_guard(model: Model, form: Form, region: ScanRegion, is_uniform: bool) -
 
 
 def _rows_of_states(states: Any) -> NDArray[Any]:
-    """Return states as an array of at least one axis."""
+    """Return the states as an array with at least one axis."""
     try:
         array = np.asarray(states)
     except (TypeError, ValueError):  # rows of different lengths
@@ -149,7 +155,7 @@ def _digits(model: Model, region: ScanRegion, states: Any, chains: int) -> NDArr
 
 
 def allowed_state(form: Form) -> NDArray[np.int64] | None:
-    """Return a joint state (digits 0..k-1) that no factor forbids; None if no joint state is allowed.
+    """Return a joint state (as state numbers) that no factor forbids; None if there is none.
 
     Raises `BudgetError` if the search gives up, `LateError` if the time limit of the call ends the search.
     """
@@ -165,9 +171,9 @@ def allowed_state(form: Form) -> NDArray[np.int64] | None:
 
 
 def check_feasible(model: Model, form: Form) -> NDArray[np.int64] | None:
-    """Return an allowed state of a model that forbids states, None if the search gives up; raise if there is none.
+    """Return an allowed state of a model with forbidden states, or None if the search gives up.
 
-    Raises `LateError` if the time limit of the call ends the search.
+    Raises ArgumentError if there is no allowed state, and `LateError` if the time limit of the call ends the search.
     """
     if not form.has_zeros:
         return None
@@ -191,7 +197,7 @@ def _check_limit() -> None:
 
 
 def _within_limit(items: Iterable[_Item]) -> Iterator[_Item]:
-    """Yield the items, and check the time limit of the call now and then."""
+    """Yield the items, and check the time limit of the call from time to time."""
     for k, item in enumerate(items):
         if k % _CHECK_EVERY == 0:
             _check_limit()
@@ -199,7 +205,7 @@ def _within_limit(items: Iterable[_Item]) -> Iterator[_Item]:
 
 
 class _AllowedState:
-    """Search for an allowed state: depth first, and if that takes long by repairs of violated tables.
+    """Search for an allowed joint state: depth first, and if that takes long by repairing violated factors.
 
     `trail` records changes of domains, so that the depth-first search can undo them.
     """
@@ -256,7 +262,7 @@ class _AllowedState:
         return state
 
     def _next(self) -> int:
-        """Return the variable with the fewest states left, but more than one; -1 if every variable has one state."""
+        """Return the undecided variable with the fewest possible states; -1 if all variables are decided."""
         while self.heap:
             left, variable = self.heap[0]
             if left == self.left[variable] and left > 1:
@@ -278,9 +284,9 @@ class _AllowedState:
             self._put(*self.trail.pop())
 
     def _propagate(self, waiting: set[int]) -> bool:
-        """Remove states that some table of `waiting` forbids, and go on with the tables around changed variables.
+        """Remove states that the tables in `waiting` forbid, then check the tables of the changed variables.
 
-        Return False if a variable has no state left.
+        Returns False if a variable has no possible state left.
         """
         while waiting:
             self._looked += 1

@@ -1,8 +1,8 @@
-"""Independent tries (importance samples) from the proposal of mini-buckets, each with a weight in [0, 1].
+"""Importance samples with bounded weights, drawn from the proposal distribution of mini-buckets. [trusted]
 
-Theory page, "Bounded weights". A try draws the state x with probability q(x), and its weight has the mean
-f(x) / (q(x) U), where U is the bound of the mini-buckets. With the threshold 1 the weight is 0 or 1, and the states of
-tries with weight 1 are exact draws from f / Z. [trusted]
+Theory page, "Bounded weights". A try draws a state x with probability q(x) from the proposal. Its weight is random, in
+[0, 1], with mean f(x) / (q(x) U), where f is the unnormalised probability and U the upper bound on the partition
+function. With the threshold 1 a weight is 0 or 1, and the states with weight 1 are exact draws from f / Z.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ONE_STEP = Scan(np.zeros(1, dtype=np.int64))
 
 
 class BucketSteps(NamedTuple):
-    """Steps of a try, one for each variable, as arguments of the loop `draw_tries`."""
+    """Steps of a try, one for each variable that it draws or weighs, as arguments of the loop `draw_tries`."""
 
     steps: NDArray[np.int64]
     reads: NDArray[np.int64]
@@ -47,7 +47,10 @@ class BucketSteps(NamedTuple):
 
 
 def needed_variables(layout: Layout, asked: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which variables a try draws: asked variables, variables of split buckets, and variables they depend on."""
+    """Return which variables a try must draw.
+
+    These are the wanted variables (`asked`), the variables of split buckets, and all variables on which these depend.
+    """
     needed = np.zeros(len(layout.sizes), dtype=np.bool_)
     needed[asked] = True
     for bucket in layout.buckets:
@@ -58,7 +61,10 @@ def needed_variables(layout: Layout, asked: NDArray[np.int64]) -> NDArray[np.boo
 
 
 def make_steps(made: MiniBuckets, asked: NDArray[np.int64]) -> tuple[BucketSteps, float]:
-    """Return the steps of a try, last bucket first, and a bound on the total rounding error of its uniform numbers."""
+    """Return the steps of a try, and a bound on the total rounding error of its random numbers.
+
+    The first step is about the last bucket in elimination order.
+    """
     layout = made.layout
     needed = needed_variables(layout, asked)
     steps: list[tuple[int, ...]] = []
@@ -111,7 +117,7 @@ def _columns(rows: list[tuple[int, ...]], width: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Tries(Runner):
-    """Runner of tries: `read` returns the weight, as _WORDS words, and the digits of the asked variables."""
+    """Runner for tries: `read` returns each weight (as `_WORDS` words) and the states of the wanted variables."""
 
     steps: BucketSteps
     asked: NDArray[np.int64]  # variables to keep
@@ -126,7 +132,10 @@ class Tries(Runner):
 
     @classmethod
     def make(cls, made: MiniBuckets, asked: NDArray[np.int64], threshold: float) -> Tries:
-        """Make the runner for asked variables; `threshold` is the logarithm of a weight, 0 for exact draws."""
+        """Make the runner for the wanted variables (`asked`).
+
+        Tries whose log-weight is below `threshold` end at random; 0 gives exact draws.
+        """
         steps, error = make_steps(made, asked)
         rows, nothing = np.arange(_WORDS + len(asked)), np.empty(0, dtype=np.int64)
         region = ScanRegion(
@@ -136,12 +145,12 @@ class Tries(Runner):
 
     @property
     def drawn(self) -> int:
-        """Number of variables that a completed try draws."""
+        """Return the number of variables that a completed try draws."""
         return int(self.steps.steps[4].sum())
 
     @property
     def try_seconds(self) -> float:
-        """Seconds that a completed try takes on one core."""
+        """Return the seconds that a completed try takes on one core."""
         return _SECONDS_PER_STEP * self.steps.steps.shape[1] + _SECONDS_PER_READ * self.steps.reads.shape[1] + 1e-6
 
     @property
@@ -170,17 +179,17 @@ class Tries(Runner):
 
 
 class WeightedDraws(NamedTuple):
-    """Tries whose weight is not 0.
+    """The tries whose weight is not 0.
 
     Attributes
     ----------
     tries : int
-        Number of all tries, fewer than were asked for if something (`trouble`) ended the run early.
+        Number of all tries; fewer than requested if the run ended early (`trouble`).
     numbers : array
         Numbers of the tries whose weight is not 0, counted from the first try.
     weights : array
-    states : array of shape (kept tries, asked variables)
-        Digits.
+    states : array of shape (kept tries, wanted variables)
+        State numbers.
     trouble : KeyboardInterrupt, Lost, TimeUp or None
         Reason why the run ended early.
     """
@@ -196,7 +205,10 @@ def draw_weighted(
     runner: Tries, numbers: range, sequence: np.random.SeedSequence, running: Running = PLAIN,
     call_seed: np.random.SeedSequence | None = None,
 ) -> WeightedDraws:  # fmt: skip
-    """Draw the tries with these numbers; a checkpoint keeps `call_seed`, with which the call can be repeated."""
+    """Draw the tries with these numbers, and return those whose weight is not 0.
+
+    A checkpoint stores `call_seed`, with which the call can be repeated.
+    """
     rows = np.arange(_WORDS + len(runner.asked))
     job = Job(runner, _ONE_STEP, master_key(sequence), rows, np.array([1]), 0)
     outcome = run_batches(job, numbers, call_seed or sequence, running, "drawing weights")
@@ -207,12 +219,12 @@ def draw_weighted(
 
 
 class ExactDraws(NamedTuple):
-    """Exact, independent draws by tries.
+    """Exact, independent draws, obtained by rejection.
 
     Attributes
     ----------
-    states : array of shape (draws, asked variables)
-        Digits; fewer draws than were asked for if something (`trouble`) ended the run early.
+    states : array of shape (draws, wanted variables)
+        State numbers; fewer draws than requested if the run ended early (`trouble`).
     tries : int
         Number of tries that the draws took.
     error : float
@@ -230,7 +242,7 @@ class ExactDraws(NamedTuple):
 def draw_exactly(
     made: MiniBuckets, asked: NDArray[np.int64], draws: int, sequence: np.random.SeedSequence, running: Running = PLAIN
 ) -> ExactDraws:
-    """Draw exactly from the joint law of asked variables: the states of the first tries with weight 1.
+    """Draw exactly from the joint law of the wanted variables (`asked`): the states of the first tries with weight 1.
 
     A try has weight 1 with probability Z / U. The logarithm of a state's probability is off by at most twice
     ``made.distortion``, besides the error of the tries.

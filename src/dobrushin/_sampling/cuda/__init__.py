@@ -1,1 +1,1 @@
-"""Kernels on an NVIDIA GPU, with the same draws as the kernels of `_sampling` on the CPU; needs the extra `cuda`."""
+"""Kernels for NVIDIA GPUs that give the same draws as the kernels on the CPU; they need the extra `cuda`."""

@@ -1,4 +1,4 @@
-"""Chains on the GPU: 64 chains of binary variables in a thread, or one chain of any variables in a thread."""
+"""GPU kernels: each thread runs 64 chains of binary variables, or one chain of variables with any number of states."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HELD_WORDS = (8, 16, 32, 64, 96)
 
 
 class DeviceWords(DeviceKernel):
-    """Kernel of 64 chains, or 64 runs of sets, in each word of 64 bits."""
+    """Base class of GPU kernels that pack 64 chains, or 64 runs of bounding sets, into each 64-bit word."""
 
     lanes: ClassVar[int] = 64
     batch: ClassVar[int] = 2**24
@@ -46,7 +46,7 @@ class DeviceWords(DeviceKernel):
 
 
 class DeviceBits(DeviceWords, CountingKernel):
-    """`WordKernel` on the GPU."""
+    """The kernels of class `WordKernel` on the GPU."""
 
     def _begin(self, columns: range, keys: Any) -> Any:
         cp = cupy()
@@ -66,7 +66,7 @@ class DeviceBits(DeviceWords, CountingKernel):
 
 
 class DeviceLabels(CountingKernel):
-    """`ArrayKernel` on the GPU, one chain in each thread."""
+    """The kernels of class `ArrayKernel` on the GPU, with one chain in each thread."""
 
     lanes: ClassVar[int] = 1
     batch: ClassVar[int] = 2**22
@@ -82,13 +82,13 @@ class DeviceLabels(CountingKernel):
 
     @property
     def _words(self) -> int:
-        """Words of shared memory that hold a chain; 0 where a chain does not fit."""
+        """Return how many words of shared memory hold a chain; 0 if a chain does not fit."""
         bits = next((bits for bits in (1, 2, 4, 8) if self.host.largest <= 2**bits), 32)
         needed = -(-self.rows // (32 // bits))
         return next((words for words in HELD_WORDS if needed <= words), 0)
 
     def _compiled(self, name: str, words: int = 0) -> Function:
-        """Return a function for the kernel's number of labels, and for chains in `words` words of shared memory."""
+        """Return a CUDA function compiled for this number of states and `words` words of shared memory per chain."""
         state = "signed char" if self.dtype == np.int8 else "int"
         options = ["-fmad=false", f"-DLABELS={self.host.largest}", f"-DSTATE={state}"]
         options += [f"-DHELD={words}", f"-DTHREADS={BLOCK}"] if words else []
@@ -125,7 +125,10 @@ class DeviceLabels(CountingKernel):
 
 
 class DeviceDense(DeviceLabels):
-    """`DenseKernel` on the GPU: local fields of a block of steps by one product, whose sums are exact in any order."""
+    """The kernel `DenseKernel` on the GPU.
+
+    The local fields for a block of steps are one matrix product, whose sums are exact in any order of summation.
+    """
 
     def _update(self, x: Any, route: Route, step: int, steps: int, keys: Any) -> None:
         if route.last >= 0:  # each chain has its own steps
@@ -147,7 +150,7 @@ class DeviceDense(DeviceLabels):
             x[:, lo : lo + MAX_DENSE_CHAINS] = some
 
     def _block(self, route: Route, k: int, count: int) -> Any:
-        """Return the variables of `count` steps from step `k` of the route on."""
+        """Return the variables of the next `count` steps, from step `k` of the route on."""
         length = len(route.order)
         first = (route.place + k) % length
         block = route.order[first : first + count]

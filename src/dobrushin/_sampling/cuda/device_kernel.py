@@ -1,7 +1,7 @@
-"""Kernels whose states are on the GPU: each makes the draws of the kernel of the same name on the CPU.
+"""Base classes of GPU kernels, which give the same draws as the kernel of the same name on the CPU.
 
-States have shape (rows, columns) as on the CPU, and a column is a chain or 64 chains. States that do not fit into the
-memory of the GPU stay on the host, and some columns at a time are copied to the GPU.
+States have shape (rows, columns) as on the CPU, and a column is one chain or 64 chains. If the states do not fit into
+the memory of the GPU, they stay in the memory of the host, and some columns at a time are copied to the GPU.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ MAX_GRID_ROWS = 65535
 
 
 class Route(NamedTuple):
-    """Variables to update, in arrays on the GPU: a cycle from a place on, or variables that each chain draws.
+    """Which variables to update, in arrays on the GPU: those of a cycle, or variables that each chain draws at random.
 
     Attributes
     ----------
     order : array
-        Own numbers of the variables of the cycle; for random steps, own numbers of all positions.
+        Variables of the cycle, by number in the region; for random steps, the number in the region of each position.
     place : int
-        Place of the first step in the cycle.
+        Place in the cycle of the first step.
     thresholds : array or 0
         2^64 times the partial sums of the probabilities; 0 for equal probabilities.
     last : int
@@ -55,20 +55,20 @@ class Route(NamedTuple):
 
 
 class States:
-    """States in the memory of the GPU."""
+    """Array of states in the memory of the GPU."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
 
     def copy(self) -> NDArray[Any]:
-        """Return a copy in the memory of the host, from which a run can continue too."""
+        """Return a copy in the memory of the host; a run can also continue from such a copy."""
         copied: NDArray[Any] = self.array.get()
         return copied
 
 
 @dataclass(eq=False)
 class DeviceKernel(Runner):
-    """Kernel on the GPU that makes the draws of the kernel `host` on the CPU."""
+    """Base class of GPU kernels, each with the same draws as the CPU kernel `host`."""
 
     host: Any
     arranged: dict[int, tuple[Any, ...]] = field(default_factory=dict, compare=False)  # tables, by device
@@ -81,7 +81,7 @@ class DeviceKernel(Runner):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """Name of the kernel on the host."""
+        """Return the name of the CPU kernel."""
         return str(self.host.name)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -93,17 +93,17 @@ class DeviceKernel(Runner):
 
     @property
     def rows(self) -> int:
-        """Rows of the array of states."""
+        """Return the number of rows of the array of states."""
         return self.region.size + 1
 
     @property
     def most_together(self) -> int:
-        """Largest number of columns that run random steps together."""
+        """Return the largest number of columns (chains or words of 64) that run random steps in one launch."""
         return MAX_RUNS_TOGETHER
 
     @abstractmethod
     def _compiled(self, name: str) -> Function:
-        """Return a function of the CUDA source file of the kernel."""
+        """Return a function of the kernel's CUDA source file, compiled."""
 
     @abstractmethod
     def _begin(self, columns: range, keys: Any) -> Any:
@@ -114,34 +114,34 @@ class DeviceKernel(Runner):
         """Return the states of some rows as an array on the GPU."""
 
     def _make_tables(self) -> tuple[Any, ...]:
-        """Copy the tables of the kernel to the GPU, in the order of the arguments of its loop."""
+        """Copy the kernel's tables to the GPU, in the order of the CUDA function's arguments."""
         return tuple(
             cupy().asarray(part) if isinstance(part, np.ndarray) else part for part in self.host.device_tables()
         )
 
     def _way(self, route: Route, step: int, steps: int) -> tuple[Any, ...]:
-        """Return the arguments of the loop before its tables."""
+        """Return the arguments of the CUDA function that come before its tables."""
         cycle = (route.order, np.int32(len(route.order)), np.int32(route.place))
         return *cycle, np.uint64(step), np.int32(steps)
 
     def _loop(self, route: Route) -> Function:
-        """Return the function that runs the steps of a route."""
+        """Return the CUDA function that runs the steps of a route."""
         return self._compiled(self.host.device_loop)
 
     def _update(self, x: Any, route: Route, step: int, steps: int, keys: Any) -> None:
-        """Run some steps of all columns."""
+        """Run `steps` steps of a route in all columns."""
         arguments = (*self._way(route, step, steps), *self.tables(), keys, x, np.uint32(x.shape[1]))
         launch(self._loop(route), x.shape[1], BLOCK, arguments)
 
     def _unpack(self, name: str, x: Any, rows: Any, chains: int, *about: Any) -> Any:
-        """Unpack the states of some rows by the function `name`, whose arguments after the states are `about`."""
+        """Return the states of some rows, unpacked by the CUDA function `name`; `about` are its further arguments."""
         out = cupy().empty((len(rows), chains), dtype=self.dtype)
         arguments = (x, *about, rows, np.uint32(len(rows)), np.uint32(x.shape[1]), np.uint64(chains), out)
         launch(self._compiled(name), chains, 256, arguments, len(rows))
         return out
 
     def batches(self, numbers: range, cores: int) -> Batches:
-        """Return batches of one size that fit into the free memory."""
+        """Return batches of equal size that fit into the free memory of the GPU."""
         bytes_of_column = self.rows * np.dtype(self.width).itemsize + 16
         fit = max(1, int(MEMORY_SHARE * free_memory() / bytes_of_column)) * self.lanes
         count = -(-len(numbers) // min(self.batch, fit))
@@ -149,7 +149,7 @@ class DeviceKernel(Runner):
         return Batches(numbers, size)
 
     def look(self, chains: int) -> int:
-        """Return the number of steps between two checks of whether to stop: some tenths of a second."""
+        """Return the number of steps between two checks of whether to stop, which take some tenths of a second."""
         return max(1, min(MAX_LAUNCH_STEPS, self.chunk // chains))
 
     def start(self, master: NDArray[np.uint64], chains: range) -> Any:
@@ -228,7 +228,7 @@ class DeviceKernel(Runner):
         return out
 
     def tables(self) -> tuple[Any, ...]:
-        """Return the tables of the kernel on the current GPU, made on the first call."""
+        """Return the kernel's tables on the current GPU; the first call copies them there."""
         device = cupy().cuda.runtime.getDevice()
         if device not in self.arranged:
             try:
@@ -248,7 +248,7 @@ class DeviceKernel(Runner):
 
 
 class CountingKernel(DeviceKernel):
-    """Kernel that counts states on the GPU."""
+    """Base class of GPU kernels that also count states on the GPU."""
 
     @abstractmethod
     def _tally(self, x: Any, rows: NDArray[np.int64], chains: int, width: int) -> Any:
@@ -265,7 +265,7 @@ class CountingKernel(DeviceKernel):
 
 
 def add_tally(tally: NDArray[np.uint64], chains: int, counts: NDArray[np.int64]) -> None:
-    """Add a tally of the states of `chains` chains, copied from the GPU, to counts[row, state]."""
+    """Add counts from the GPU, over `chains` chains, to the array counts[row, state]."""
     found = tally.astype(np.int64)
     counts += found if found.ndim == 2 else np.stack([chains - found, found], axis=1)
 
@@ -277,7 +277,7 @@ def out_of_memory() -> type[Exception]:
 
 
 def _in_parts(columns: int, act: Callable[[int, int], None]) -> None:
-    """Call `act` on all columns, in as few parts as the memory of the GPU allows."""
+    """Call `act` for ranges that cover all columns, halving the ranges whenever the GPU runs out of memory."""
     size, lo = columns, 0
     while lo < columns:
         try:

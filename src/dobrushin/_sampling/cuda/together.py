@@ -1,7 +1,7 @@
-"""Runs of many models at once on the GPU: each stage of all runs is one launch, whatever their scans and sizes.
+"""Sampling of many models at once on the GPU: each stage of all runs is one launch, for any scans and sizes.
 
-A run of some thousand chains leaves most of a GPU idle, and takes little longer than a launch. Every run makes the same
-draws as by itself.
+A run of a few thousand chains leaves most of a GPU idle and takes little longer than a launch. Each run gives the same
+draws as it would alone.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from dobrushin._shared.environment import log
 
 
 class Chains(NamedTuple):
-    """Request for chains: a job, and the numbers of its chains."""
+    """Request for chains: a job, and the range of chain numbers to draw."""
 
     job: Job
     numbers: range
 
 
 class _Flight(NamedTuple):
-    """Chains that are being drawn."""
+    """A request that is being drawn, with its GPU kernel and the keys of its random streams."""
 
     job: Job
     runner: Any  # a DeviceKernel; a CountingKernel, where it counts
@@ -44,7 +44,10 @@ class _Flight(NamedTuple):
 
 
 def can_join(wanted: Chains) -> bool:
-    """Return whether chains can run with others: one batch, a uniform start, and states or counts of the end only."""
+    """Return whether a request can share its launches with others.
+
+    It needs a single batch with a uniform start and a fixed scan, and must keep states or counts of the end only.
+    """
     job, count = wanted
     runner, scan = job.runner, job.scan
     if not isinstance(runner, DeviceKernel) or not runner.host.is_one_launch or scan.is_random:
@@ -59,7 +62,7 @@ def can_join(wanted: Chains) -> bool:
 
 
 def draw_together(wanted: Sequence[Chains]) -> list[Outcome]:
-    """Draw chains for which `can_join` holds, in launches of as many runs as the memory holds."""
+    """Draw requests for which `can_join` holds; each launch takes as many of them as fit into the GPU's memory."""
     outcomes: list[Outcome] = []
     most = MEMORY_SHARE * free_memory()
     while len(outcomes) < len(wanted):
@@ -106,7 +109,7 @@ def _draw(wanted: Sequence[Chains]) -> list[Outcome]:
 
 
 def _update(flight: _Flight, x: Any, number: int) -> None:
-    """Run segment `number` of the scan, if there is one."""
+    """Run segment `number` of a request's scan, if there is one."""
     job, runner, segments = flight.job, flight.runner, flight.job.scan._segments
     if number < len(segments):
         steps, before = segments[number].steps, sum(segment.steps for segment in segments[:number])
@@ -115,7 +118,7 @@ def _update(flight: _Flight, x: Any, number: int) -> None:
 
 
 def _read(flight: _Flight, x: Any) -> Any:
-    """Return counts or states as an array on the GPU."""
+    """Return the counts or states that a request keeps, as an array on the GPU."""
     job, chains = flight.job, len(flight.numbers)
     if job.counts:
         return flight.runner._tally(x, job.rows, chains, job.largest)
@@ -123,7 +126,7 @@ def _read(flight: _Flight, x: Any) -> Any:
 
 
 def _outcome(flight: _Flight, found: NDArray[Any]) -> Outcome:
-    """Return the same outcome as that of a run by itself."""
+    """Return the result of a request, the same as that of a run by itself."""
     job, chains = flight.job, len(flight.numbers)
     outcome = Outcome(Batches(flight.numbers, chains), adds_up=job.counts)
     counts = np.zeros((len(job.rows), job.largest), dtype=np.int64) if job.counts else None
