@@ -1,1 +1,1 @@
-"""Compiled loops: arrays in, arrays out; no classes, no exceptions, no configuration."""
+"""Numba-compiled loops, which take and return arrays only: no classes, exceptions or configuration."""

@@ -1,4 +1,4 @@
-"""Bit-parallel Gibbs updates: 64 chains, or sets of 64 runs, in words of 64 bits, for spins with few neighbours.
+"""Bit-parallel Gibbs updates of binary variables: 64 chains, or bounding sets of 64 runs, in one 64-bit word.
 
 The new spin of a chain is 1 if u < p. The random number u is drawn bit by bit from the highest bit on, in planes: one
 word has a bit for each of 64 chains. The threshold p depends on the states of the chain's neighbours, and each bit of p
@@ -18,7 +18,10 @@ ZERO, ONE, ALL = np.uint64(0), np.uint64(1), ~np.uint64(0)
 
 @kernel
 def start_bits(ids, keys, x):
-    """Set every variable to fair random bits; `ids` are positions in the model, so that regions do not matter."""
+    """Set the state of every variable to independent fair random bits.
+
+    `ids` are the positions of the variables in the model, so that a variable gets the same bits in every region.
+    """
     for v in range(ids.size):
         for w in range(keys.shape[1]):
             x[v, w] = mix(keys[0, w] + keys[1, w] * (START + np.uint64(ids[v])))
@@ -45,12 +48,12 @@ def update_bits(order, place, steps, number, neighbor, threshold, certain, keys,
 
 @kernel
 def set_bits(order, place, steps, number, stride, neighbor, threshold, never, keys, x):
-    """Update sets of binary variables whose chance of state 1 rises or falls with each neighbour, 64 runs to a word.
+    """Update bounding sets of binary variables, 64 runs to a word.
 
-    Row i of x holds the lowest state of variable i, row n + i the highest. neighbor[i] are the rows whose configuration
-    gives the smallest chance, then the rows whose configuration gives the largest chance. Both ends compare the same
-    random number with their own threshold. Step t uses the random bits of number + stride * t. No probability is
-    exactly 1: all entries of `never` are false.
+    The chance of state 1 must rise or fall with each neighbour. Row i of x holds the lowest state of variable i, row n
+    + i the highest. neighbor[i] are the rows whose configuration gives the smallest chance, then those with the largest
+    chance. Both ends compare the same random number with their own threshold. Step t uses the random bits of number +
+    stride * t. No probability is exactly 1: all entries of `never` are false.
     """
     n, W = threshold.shape[0], keys.shape[1]
     random, mask = np.empty(W, dtype=np.uint64), np.empty(threshold.shape[1], dtype=np.uint64)
@@ -66,7 +69,7 @@ def set_bits(order, place, steps, number, stride, neighbor, threshold, never, ke
 
 @kernel
 def update_counts(order, place, steps, number, start, neighbor, flip, first, threshold, certain, keys, x):
-    """Run steps as `update_bits` does, with configurations of 4 bits that count the neighbours in state 1 by group.
+    """Run `steps` steps as `update_bits` does, with configurations of 4 bits that count neighbours in state 1 by group.
 
     The neighbours of variable i are the triples start[i] to start[i + 1] - 1. A triple names three rows of x (possibly
     the dummy), whose bits are inverted where `flip` has ones, and is counted in the rows of `counter` from
@@ -94,7 +97,7 @@ def update_counts(order, place, steps, number, start, neighbor, flip, first, thr
 
 @inlined
 def _count_three(x0, x1, x2, f0, f1, f2, c0, c1, c2, c3):
-    """Add three words, bit position by bit position, to counters whose binary digits are c3 c2 c1 c0."""
+    """Add three bits for each of 64 positions to counters whose binary digits are the words c3 c2 c1 c0."""
     for w in range(c0.size):
         a, b, c = x0[w] ^ f0, x1[w] ^ f1, x2[w] ^ f2
         ones = a ^ b ^ c
@@ -111,7 +114,10 @@ def _count_three(x0, x1, x2, f0, f1, f2, c0, c1, c2, c3):
 
 @inlined
 def _draw(x, rows, threshold, certain, number, keys, random, mask, spin, open_lanes):
-    """Draw new spins of all chains, at each end of a set, by the thresholds of the configurations in `rows` of x."""
+    """Draw the new state of a variable in all chains, by comparing random bits with thresholds bit by bit.
+
+    `rows` are the rows of x that hold its neighbours; for bounding sets they are given for each end of the set.
+    """
     key, gamma, ends = keys[0], keys[1], spin.shape[0]
     width = rows.size // ends
     for end in range(ends):
@@ -149,7 +155,7 @@ def _draw(x, rows, threshold, certain, number, keys, random, mask, spin, open_la
 
 @inlined
 def _plane4(a0, a1, a2, a3, mask, random, spin, open_lanes):
-    """Decide the chains whose bit of the threshold differs from their random bit; return the undecided chains."""
+    """Decide the chains whose threshold differs from their random number in this bit; return the undecided chains."""
     m0, m1, m2, m3, m4, m5, m6, m7 = mask[0], mask[1], mask[2], mask[3], mask[4], mask[5], mask[6], mask[7]
     m8, m9, m10, m11, m12, m13, m14, m15 = mask[8], mask[9], mask[10], mask[11], mask[12], mask[13], mask[14], mask[15]
     left = ZERO
@@ -181,7 +187,7 @@ def _plane6(a0, a1, a2, a3, a4, a5, mask, random, spin, open_lanes):
 
 @inlined
 def _select16(b0, b1, b2, b3, m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15):
-    """Return the mask of the configuration b3 b2 b1 b0, separately for each bit position."""
+    """Return, for each bit position, the mask number b3 b2 b1 b0 at that position."""
     q0 = _select(b1, _select(b0, m0, m1), _select(b0, m2, m3))
     q1 = _select(b1, _select(b0, m4, m5), _select(b0, m6, m7))
     q2 = _select(b1, _select(b0, m8, m9), _select(b0, m10, m11))
@@ -197,7 +203,7 @@ def _select(b, low, high):
 
 @kernel
 def _settle(neighbor, certain, x, spin, open_lanes):
-    """Decide chains that are open after 64 planes, where u equals the threshold: spin 1 only if P(1) is exactly 1."""
+    """Decide the chains whose random number equals the threshold in all 64 bits: state 1 only if P(1) is exactly 1."""
     for w in range(spin.size):
         for lane in range(64):
             bit = ONE << np.uint64(lane)
@@ -250,7 +256,7 @@ def pack(states, x):
 
 @kernel
 def settled_bits(x, n, rows, out):
-    """Set out[v, run] to the state of a variable that has coalesced, else -1."""
+    """Set out[v, run] to the state of a variable if it has coalesced in that run, else to -1."""
     for v in range(rows.size):
         for w in range(x.shape[1]):
             low, high = x[rows[v], w], x[n + rows[v], w]
@@ -262,10 +268,10 @@ def settled_bits(x, n, rows, out):
 
 @kernel
 def table_steps(order, number, repeats, base, period, neighbor, threshold, wide, key, gamma, x):
-    """Run a list of steps, as in `_kernels.spins`, of one chain of binary variables with states 0 and 1.
+    """Run a list of steps (see `_kernels.spins`) in one chain of binary variables with states 0 and 1.
 
-    Variable i has the neighbours neighbor[4 i : 4 i + 4] and the thresholds 2^63 P(1), by configuration, at
-    threshold[16 i : 16 i + 16]; with `wide`, 6 neighbours and 64 thresholds. Missing neighbours are a dummy that is
+    Variable i has the neighbours neighbor[4 i : 4 i + 4], and threshold[16 i : 16 i + 16] holds 2^63 P(1) for each
+    configuration of them; with `wide` there are 6 neighbours and 64 thresholds. Missing neighbours are a dummy that is
     always 0. Steps may be in any order that keeps dependencies (theory page, "Levels"): the processor computes
     consecutive independent steps at once.
     """

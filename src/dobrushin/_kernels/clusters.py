@@ -22,7 +22,7 @@ _MOST_SEARCHES = 2**30
 
 @kernel
 def run_clusters(lo, hi, past, start, neighbor, twin, first, tied, low, high, targets, keys, x, work):
-    """Run sweeps lo to hi of some draws, where the sweeps of all rounds of a draw are numbered one after the other.
+    """Run sweeps lo to hi of coupling from the past in some draws; sweeps are numbered through all rounds of a draw.
 
     Round r begins at time -past * 2^r with all edges open in the upper chain and closed in the lower chain. A draw is
     done after the first round at whose end both chains have the same clusters of targets. Row c of x holds the number
@@ -76,7 +76,7 @@ def run_clusters(lo, hi, past, start, neighbor, twin, first, tied, low, high, ta
 
 @kernel
 def _joined(u, v, start, neighbor, state, mark, queue, counts):
-    """Return the bits of the chains in which u and v are connected; v = -1 stands for the ghost."""
+    """Return in which chains u and v are connected, as bits; v = -1 stands for the ghost."""
     answer, differs = _search(u, v, LOWER, start, neighbor, state, mark, queue, counts)
     if answer:
         return np.uint8(BOTH)
@@ -88,7 +88,7 @@ def _joined(u, v, start, neighbor, state, mark, queue, counts):
 
 @kernel
 def _search(u, v, bit, start, neighbor, state, mark, queue, counts):
-    """Search from both ends in turns, until the searches meet or one cluster has no more variables.
+    """Search for a path between u and v from both ends in turns, until the searches meet or one cluster is exhausted.
 
     Return whether u and v are connected and, if not, whether an edge at the exhausted cluster differs between chains.
     """
@@ -138,7 +138,7 @@ def _search(u, v, bit, start, neighbor, state, mark, queue, counts):
 
 @kernel
 def _agree(targets, start, neighbor, state, mark, queue, found):
-    """Return whether the clusters of the targets are the same in both chains, and if so write them to `found`."""
+    """Return whether both chains have the same clusters of targets, and if so write the clusters to `found`."""
     _label(targets, UPPER, start, neighbor, state, mark, queue[0])
     for k in range(targets.size):
         found[k + 1] = mark[targets[k]]
@@ -183,7 +183,7 @@ def _label(targets, bit, start, neighbor, state, mark, queue):
 
 @kernel
 def colour_clusters(clusters, places, gauge, favourite, keys, states):
-    """Draw one colour for each cluster, which gives the states of its targets; target k is variable places[k]."""
+    """Draw one colour for each cluster, and set the states of its targets; target k is variable places[k]."""
     q = gauge.shape[1]
     for c in range(clusters.shape[0]):
         for k in range(clusters.shape[1]):
@@ -199,10 +199,11 @@ def colour_clusters(clusters, places, gauge, favourite, keys, states):
 
 @kernel
 def align_states(start, neighbor, turn, turns):
-    """Relabel states as colours so that pairs reward equal colours; half-edge h rewards turns[turn[h]][x] beside x.
+    """Relabel states as colours so that every pair of neighbours rewards equal colours, if possible.
 
-    Return the state of each variable for each colour, the number of each variable's component, and a half-edge that
-    rewards different colours, or -1 if there is none.
+    Half-edge h rewards state turns[turn[h]][x] at its other end beside state x. Return the state of each variable for
+    each colour, the number of each variable's component, and a half-edge that rewards different colours, or -1 if there
+    is none.
     """
     n, q = start.size - 1, turns.shape[1]
     gauge = np.empty((n, q), dtype=np.int16)

@@ -1,4 +1,4 @@
-"""Gibbs updates by tables: the factors of each variable are multiplied in groups beforehand.
+"""Gibbs updates from tables: the factors of each variable are multiplied in groups before sampling.
 
 Group g of a variable has the members member[m_start[g] : m_start[g + 1]], which are other variables, and a row for each
 of their joint states: the row of joint state s begins at first[g] + the sum of stride * s. A variable with k states and
@@ -19,7 +19,7 @@ NEVER = 2.0  # no random number is that large
 
 @kernel
 def _longest(start):
-    """Return the length of the longest row. (`np.diff` takes seconds to compile.)"""
+    """Return the length of the longest row of a CSR array (`np.diff` takes seconds to compile)."""
     longest = 0
     for r in range(start.size - 1):
         longest = max(longest, start[r + 1] - start[r])
@@ -36,11 +36,12 @@ def _largest(values):
 
 @kernel
 def group_factors(k_own, start, k_other, f_start, m_start, m_of, whole, most, group, counts, masks):
-    """Choose the group of each factor of a row; return the numbers of members and of entries of all groups together.
+    """Choose a group for each factor of each variable; return the total numbers of members and of table entries.
 
-    A row has one group for all factors if its table has at most `whole` entries. Otherwise tables of groups have at
-    most `most` entries, or are tables of one factor, and a factor joins the group whose table grows least. counts[r] is
-    set to the number of groups of row r, and masks from place f_start[r] + r on to the neighbours in each group.
+    A variable has one group for all factors if its table has at most `whole` entries. Otherwise tables of groups have
+    at most `most` entries, or are tables of one factor, and a factor joins the group whose table grows least. counts[r]
+    is set to the number of groups of variable r, and masks from place f_start[r] + r on to the neighbours in each
+    group.
     """
     cells = np.empty(1 + _longest(f_start))
     all_members, all_numbers = 0, 0.0
@@ -90,7 +91,7 @@ def group_factors(k_own, start, k_other, f_start, m_start, m_of, whole, most, gr
 
 @kernel
 def _joint_cells(mask, k, k_other, lo):
-    """Return the number of entries of a table over a variable with k states and the neighbours of a mask."""
+    """Return the number of joint states of a variable with k states and the neighbours whose bits are set in `mask`."""
     cells = np.float64(k)
     place = lo
     while mask != ZERO:
@@ -103,7 +104,7 @@ def _joint_cells(mask, k, k_other, lo):
 
 @kernel
 def fill_groups(k_own, start, k_other, neighbor, f_start, f_m_start, m_of, m_stride, own_stride, base, logs, group, counts, masks, m_start, member, stride, first, table):  # fmt: skip  # noqa: E501
-    """Fill in the last five arguments: the members of the groups, their strides, and the tables."""
+    """Fill the last five arguments with the members, strides and tables of the groups that `group_factors` chose."""
     members, numbers, here = 0, 0, 0
     degree = _longest(start)
     places, at = np.empty(degree, dtype=np.int64), np.zeros(degree, dtype=np.int64)
@@ -156,9 +157,10 @@ def fill_groups(k_own, start, k_other, neighbor, f_start, f_m_start, m_of, m_str
 
 @kernel
 def _write_row(row, single, out):
-    """Write the weights of log-weights, the largest of them 1, or all partial sums of the probabilities but the last.
+    """Write a row of a table, from log-weights: partial sums of probabilities if `single`, else weights.
 
-    If all labels are forbidden, weights are 0, and partial sums always give label 0.
+    The largest weight is 1, and the last partial sum is left out. If all states are forbidden, weights are 0, and
+    partial sums always give state 0.
     """
     k = row.size
     top = row[0]
@@ -180,7 +182,10 @@ def _write_row(row, single, out):
 
 @kernel
 def conditional_steps(order, number, repeats, base, period, states, g_start, m_start, member, stride, first, table, keys, x):  # fmt: skip  # noqa: E501
-    """Run steps, as in `_kernels.spins`, of chains side by side; the label is the number of partial sums up to u."""
+    """Run a list of steps (see `_kernels.spins`) in chains side by side, with tables of conditional probabilities.
+
+    The new state is the number of partial sums that are at most a uniform random number u.
+    """
     chains = keys.shape[1]
     key, gamma = keys[0], keys[1]
     u, label = np.empty(chains), np.empty(chains, dtype=np.int64)
@@ -222,7 +227,7 @@ def conditional_steps(order, number, repeats, base, period, states, g_start, m_s
 
 @kernel
 def _find_rows(m_lo, m_hi, member, stride, first, x, cell):
-    """Set `cell` to the place of the row of the members' joint state, for every chain."""
+    """Set `cell`, for every chain, to the start of the table row for the joint state of the group's members."""
     for c in range(cell.size):
         cell[c] = first
     for m in range(m_lo, m_hi):
@@ -233,7 +238,7 @@ def _find_rows(m_lo, m_hi, member, stride, first, x, cell):
 
 @kernel
 def _count_below(width, table, cell, u, own):
-    """Set `own` to the number of partial sums that are at most u, for every chain."""
+    """Set `own`, for every chain, to the number of partial sums in its row that are at most u."""
     if width == 1:
         for c in range(cell.size):
             own[c] = table[np.uint64(cell[c])] <= u[c]
@@ -247,7 +252,7 @@ def _count_below(width, table, cell, u, own):
 
 @kernel
 def _multiply(groups, blocks, table, cell, weight):
-    """Set weight[label, chain] to the product over groups, for four labels at a time."""
+    """Set weight[state, chain] to the product of the groups' weights, four states at a time."""
     for c in range(cell.shape[1]):
         for b in range(blocks):
             # Unsigned, since Numba checks signed indices for negative values.
@@ -265,9 +270,10 @@ def _multiply(groups, blocks, table, cell, weight):
 
 @kernel
 def binary_tables(out_start, f_start, m_start, m_of, m_stride, own_stride, base, table, probability, error):
-    """Set probability[r, c] to P(1) of row r when neighbour k has state (c >> k) & 1, and error[r] to its error bound.
+    """Set probability[r, c] to P(1) of row r when neighbour k has state (c >> k) & 1, for all states c.
 
-    Rows have the factors of `Packed`. The probability is 0 where both states are forbidden.
+    error[r] is set to a bound on the error of these probabilities. Rows have the factors of `Packed`. The probability
+    is 0 where both states are forbidden.
     """
     configurations = probability.shape[1]
     for r in range(probability.shape[0]):
@@ -296,7 +302,7 @@ def binary_tables(out_start, f_start, m_start, m_of, m_stride, own_stride, base,
 
 @kernel
 def first_forbidden(f_start, m_start, member, m_stride, own_stride, base, table, states):
-    """Return the first variable, factor and chain such that the factor forbids the chain's states; -1 for none."""
+    """Return a variable, factor and chain where the factor forbids the chain's states; -1, -1, -1 if none."""
     for i in range(f_start.size - 1):
         for f in range(f_start[i], f_start[i + 1]):
             for c in range(states.shape[1]):

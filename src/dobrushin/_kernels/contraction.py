@@ -1,13 +1,13 @@
-"""Sums of products of tables, without ever storing the product. [trusted]
+"""Sums of products of tables, for variable elimination, without storing the products. [trusted]
 
 All tables lie in one array `store`. Table b has the variables scope[scope_start[b] : scope_start[b + 1]], in C order,
 from offset[b] on. Step t makes the table made[t] from those at operand[operand_start[t] : operand_start[t + 1]]:
 
     made[kept] = sum over the other variables of the product of the operands.
 
-The loops of a step are laid out in `layout`; an inner tile of two axes is done by `_tile`, the other axes by counting.
-The last functions do the same with other numbers: with exponents of their own, and for maxima instead of sums. A number
-with an exponent of its own is a pair (m, e) for m 2**e with m in [1/2, 1), or m = 0: it never underflows.
+`layout` arranges the loops of a step: `_tile` runs the two inner axes (the tile), and a counter of digits all others.
+The last functions do the same for maxima in place of sums, and for numbers with a separate exponent: a pair (m, e)
+stands for m 2**e with m in [1/2, 1), or m = 0, and never underflows.
 """
 
 import math
@@ -24,10 +24,10 @@ _RUN = 1024
 
 @kernel
 def layout(t, sizes, scope_start, scope, made, operand_start, operand, place):
-    """Return the axes of a step, one row each: kept ones first, then summed ones; the last two rows are the inner tile.
+    """Return the axes of a step, one row each, and the number of kept axes outside the inner tile.
 
-    Neighbouring axes that every table has, or lacks, one right after the other are one axis.
-    Returns the rows and the number of kept ones among those outside the tile. `place` is scratch, -1 everywhere.
+    Kept axes come first, then summed axes; the last two rows are the inner tile. Neighbouring axes that are adjacent in
+    every table that has them are joined to one axis. `place` is scratch space, with -1 everywhere.
     """
     first, count, out = operand_start[t], operand_start[t + 1] - operand_start[t], made[t]
     most = scope_start[out + 1] - scope_start[out]
@@ -59,7 +59,7 @@ def layout(t, sizes, scope_start, scope, made, operand_start, operand, place):
 
 @kernel
 def _sort_summed(axes, first, last):
-    """Order the summed axes by their strides in all operands, longest first."""
+    """Sort the summed axes by their largest stride in any operand, in decreasing order."""
     columns = axes.shape[1]
     for i in range(first + 1, last):
         for j in range(i, first, -1):
@@ -75,9 +75,9 @@ def _sort_summed(axes, first, last):
 
 @kernel
 def _fuse(axes, kept, n):
-    """Fuse neighbouring axes where all strides allow it; return the numbers of remaining axes and of kept ones.
+    """Join neighbouring axes where all strides allow it; return the numbers of remaining axes and of kept ones.
 
-    Axes are fused from the last one on, so that the remainder of a long run is its outer part. The remaining rows move
+    Axes are joined from the last one on, so that the remainder of a long run is its outer part. The remaining rows move
     to the beginning.
     """
     columns = axes.shape[1]
@@ -104,7 +104,7 @@ def _fuse(axes, kept, n):
 
 @kernel
 def _choose_tile(axes, rows, kept):
-    """Move the two axes of the inner tile to the end, and fill up with axes of length 1."""
+    """Choose the two axes of the inner tile and move them to the end; axes of length 1 fill up missing ones."""
     columns = axes.shape[1]
     picked = np.full(2, -1, dtype=np.int64)
     for turn in range(2):
@@ -136,7 +136,7 @@ def _choose_tile(axes, rows, kept):
 
 @kernel
 def add_products(axes, begin, end, store, start, out):
-    """Add the products to `out`, for the combinations begin..end of the axes outside the tile, in C order."""
+    """Add products of table entries to `out`, for the combinations begin to end - 1 of the axes outside the tile."""
     count, outer = axes.shape[1] - 2, axes[:-2]
     digit, base = np.zeros(len(outer), dtype=np.int64), np.zeros(count + 1, dtype=np.int64)
     _begin(outer, begin, start, digit, base)
@@ -157,7 +157,7 @@ def add_products(axes, begin, end, store, start, out):
 
 @kernel
 def _begin(axes, begin, start, digit, base):
-    """Write the digits of combination `begin` of some axes, and its place in each table (last: the one made)."""
+    """Set the digits of combination `begin` of some axes, and its place in each table (last: the computed table)."""
     rest = begin
     for a in range(len(axes) - 1, -1, -1):
         digit[a] = rest % axes[a, LENGTH]
@@ -172,7 +172,7 @@ def _begin(axes, begin, start, digit, base):
 
 @kernel
 def _advance(axes, digit, base):
-    """Go to the next combination."""
+    """Advance the digits to the next combination, and its place in each table with them."""
     for a in range(len(axes) - 1, -1, -1):
         digit[a] += 1
         is_next = digit[a] < axes[a, LENGTH]
@@ -186,7 +186,10 @@ def _advance(axes, digit, base):
 
 @kernel
 def _tile(axes, store, out, base, factor, kinds, sizes):
-    """Add the products along the two inner axes. Places are unsigned: Numba does not check for negative ones."""
+    """Add the products along the two axes of the inner tile.
+
+    Places are unsigned integers, because Numba does not check these for negative indices.
+    """
     n, o = np.uint64(axes[-1, LENGTH]), np.uint64(base[-1])
     so, to = np.uint64(axes[-1, MADE]), np.uint64(axes[-2, MADE])
     k, other = kinds[2, 0], kinds[2, min(1, kinds.shape[1] - 1)]
@@ -242,7 +245,7 @@ def _run_two(store, out, n, factor, o, so, a, sa, b, sb):
 
 @kernel
 def _run_many(axes, store, out, base, j, factor, operands, count):
-    """Add the products for any number of operands that change along the inner axis."""
+    """Add the products along the inner axis for more than two operands that change along it."""
     for i in range(axes[-1, LENGTH]):
         term = factor
         for v in range(count):
@@ -264,7 +267,7 @@ def extremes(table):
 
 @kernel
 def rescale(table, exponent):
-    """Divide by a power of 2; in two steps, since the power itself may be too large."""
+    """Divide a table by a power of 2, in two steps because the power itself may be too large for a float."""
     half = -exponent // 2
     first, second = math.ldexp(1.0, half), math.ldexp(1.0, -exponent - half)
     for i in range(len(table)):
@@ -273,7 +276,7 @@ def rescale(table, exponent):
 
 @kernel
 def account(t, terms, most, smallest, loss, made, operand_start, operand, exponent, units, absolute, least):
-    """Write down how far the table that step t made may be off: theory page, "Rounding of exact answers".
+    """Record bounds on the error of the table that step t computed (theory page, "Rounding of exact answers").
 
     A stored entry is the true one, divided by 2**exponent, times `units` roundings, give or take `absolute`; no entry
     but 0 is below 2**least. `most` and `smallest` are the extremes of the table before it is divided by the power of 2
@@ -305,7 +308,7 @@ def run_steps(
     first, last, sizes, scope_start, scope, offset, made, operand_start, operand, store, place, loss,
     exponent, units, absolute, least,
 ):  # fmt: skip
-    """Do steps one after the other; returns the one that made a table of zeros, or `last`."""
+    """Run steps first to last - 1; return the first one whose table has zeros only, or `last`."""
     for t in range(first, last):
         axes, _ = layout(t, sizes, scope_start, scope, made, operand_start, operand, place)
         # Typed, or the kernels below are compiled once more for these constants.
@@ -340,7 +343,7 @@ LOWEST = -(2**57)
 
 @kernel
 def add_wide_products(axes, begin, end, store, powers, start, out, out_powers):
-    """Add the products of combinations begin..end of all axes to a table of numbers with exponents."""
+    """Add products to a table of numbers with separate exponents, for the combinations begin to end - 1 of all axes."""
     digit = np.zeros(len(axes), dtype=np.int64)
     base = np.zeros(len(start) + 1, dtype=np.int64)
     _begin(axes, begin, start, digit, base)
@@ -364,7 +367,10 @@ def add_wide_products(axes, begin, end, store, powers, start, out, out_powers):
 
 @kernel
 def normalise(table, powers):
-    """Bring all numbers into [1/2, 1), and the largest exponent to 0; returns that exponent, or None for zeros only."""
+    """Scale a table of numbers with separate exponents so that the largest exponent is 0.
+
+    Returns that largest exponent before, and whether any number is not 0.
+    """
     most, some = 0, False
     for i in range(len(table)):
         if table[i] > 0.0:
@@ -380,7 +386,10 @@ def normalise(table, powers):
 
 @kernel
 def take_maxima(axes, begin, end, store, start, out):
-    """Raise the entries of `out` to the sums of logarithms of combinations begin..end of all axes."""
+    """Raise each entry of `out` to the largest sum of logarithms over the summed axes.
+
+    The combinations begin to end - 1 of all axes are visited.
+    """
     digit = np.zeros(len(axes), dtype=np.int64)
     base = np.zeros(len(start) + 1, dtype=np.int64)
     _begin(axes, begin, start, digit, base)
@@ -394,9 +403,9 @@ def take_maxima(axes, begin, end, store, start, out):
 
 @kernel
 def cut_tables(states, scope_start, scope, table_start, is_free, state, cut_start, entries):
-    """Write the entries of each table that are left when the variables that are not free have these states.
+    """Write the part of each table in which the fixed variables have these states.
 
-    Tables are in C order over their scopes; the rest of factor f begins at cut_start[f] and is in C order too.
+    Tables are in C order over their scopes; the part of factor f begins at cut_start[f] and is in C order too.
     """
     for f in range(cut_start.size - 1):
         first = cut_start[f]

@@ -1,8 +1,9 @@
 """DoGS, the paper's Algorithm 2 with its errata, and forward greedy scans (theory page, "Choosing scans").
 
-r = (I - C) b, so that the gain from updating i at the current step is d_i r_i. Gains are the leaves of a tree in which
-every node holds the largest of its eight children: one cache line a level, and most changes end at the first.
-Every loop can pause and continue: see `in_pieces` in `dobrushin._shared.compile`.
+With r = (I - C) b, updating variable i at the current step lowers the bound by the gain d_i r_i. The gains are the
+leaves of a tree in which every node holds the largest of its eight children: one cache line a level, and most changes
+end at the first level. Every loop can pause and continue: it stops after `allowance` operations, and `at` counts what
+it has finished (see `in_pieces` in `dobrushin._shared.compile`).
 """
 
 import numpy as np
@@ -15,7 +16,7 @@ B, R, D = 0, 1, 2  # columns of the array `variable`, which has the numbers of a
 
 @kernel
 def tree(n):
-    """Return a tree of n leaves, all -inf: its nodes by level, the start of each level, and the number of levels."""
+    """Return a tree of maxima with n leaves, all -inf: its nodes by level, the start of each level, and its depth."""
     base = np.zeros(24, dtype=np.int64)
     depth, size = 0, n
     while size > 1:
@@ -35,7 +36,7 @@ def _largest_child(node, low):
 
 @kernel
 def _build(node, base, depth, n):
-    """Set all nodes from the leaves."""
+    """Set all inner nodes of the tree from its leaves."""
     size = n
     for level in range(depth):
         size = (size + 7) // 8
@@ -45,7 +46,7 @@ def _build(node, base, depth, n):
 
 @inlined
 def _set(i, value, node, base, depth):
-    """Set leaf i and the nodes above it, up to the first node whose value stays."""
+    """Set leaf i of the tree and the nodes above it, up to the first node that does not change."""
     old = node[i]
     node[i] = value
     for level in range(depth):
@@ -63,7 +64,10 @@ def _set(i, value, node, base, depth):
 
 @inlined
 def _first_largest(i, level, lowest, node, base):
-    """Return the first node of the level `lowest`, below node i of a level, that has the value of node i."""
+    """Return the first node below a given node, on the level `lowest`, that has the same value.
+
+    The given node is number i of `level`.
+    """
     value = node[base[level] + i]
     while level > lowest:
         level -= 1
@@ -86,7 +90,10 @@ def _row_times(i, start, columns, C_bar, b):
 
 @kernel
 def bounds_through(at, allowance, order, start, columns, C_bar, variable, old):
-    """Take b, which is in `variable`, through an order, and keep the value that each step replaces. at: [steps]."""
+    """Update the bounds b (in `variable`) through an order, and store the value that each step replaces.
+
+    at: [steps].
+    """
     spent = 0
     while at[0] < order.size and spent < allowance:
         i = order[at[0]]
@@ -101,7 +108,10 @@ def bounds_through(at, allowance, order, start, columns, C_bar, variable, old):
 
 @kernel
 def gains(at, allowance, start, columns, C_bar, candidate, variable, gain, base, depth, V):
-    """Compute r, the gains of all variables and their tree; V[0] becomes the variation. at: [variables]."""
+    """Compute r, the gain of each variable and the tree of gains; V[0] is set to the variation.
+
+    at: [variables].
+    """
     spent, n = 0, candidate.size
     while at[0] < n and spent < allowance:
         i = at[0]
@@ -120,10 +130,10 @@ def gains(at, allowance, start, columns, C_bar, candidate, variable, gain, base,
 
 @kernel
 def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_column, is_mutual, candidate, tolerance, old, variable, gain, base, depth, V):  # fmt: skip  # noqa: E501
-    """Replace each step of a fixed order, from the last to the first, by the best one given all the others.
+    """Replace each step of a fixed order by the best variable given all other steps, from the last step to the first.
 
-    Works in place on `order`; stops early once the variation V[0] is at most `tolerance`. at: [steps].
-    `is_mutual`: influence is mutual for all pairs, so that rows and columns have the same indices.
+    Changes `order` in place, and stops early once the variation V[0] is at most `tolerance`. at: [steps]. `is_mutual`
+    says that influence is mutual for all pairs, so that rows and columns have the same indices.
     """
     spent, done, total, root = 0, at[0], V[0], base[depth]
     while done < order.size and spent < allowance:
@@ -172,7 +182,7 @@ def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_colu
 
 @inlined
 def _pull(i, x, start, columns, C_bar, candidate, variable, gain, base, depth):
-    """Pull the weights back through a step on i, of weight x, and set the gains of variables that influence i."""
+    """Pull the weights back through a step on variable i with weight x, and update the gains of its neighbours."""
     variable[i, D] = 0.0
     if candidate[i]:
         _set(i, 0.0, gain, base, depth)
@@ -185,7 +195,10 @@ def _pull(i, x, start, columns, C_bar, candidate, variable, gain, base, depth):
 
 @kernel
 def falls(at, allowance, start, C_bar, fall, base, depth):
-    """Compute the fall of each variable's bound by a first step on it, and the tree of falls. at: [variables]."""
+    """Compute how much a first update of each variable lowers its bound, and the tree of these falls.
+
+    at: [variables].
+    """
     spent, n = 0, start.size - 1
     while at[0] < n and spent < allowance:
         i = at[0]
@@ -201,7 +214,10 @@ def falls(at, allowance, start, C_bar, fall, base, depth):
 
 @kernel
 def forward_greedy(at, allowance, order, start, columns, C_bar, column_start, rows, fall, base, depth, b):
-    """Fill `order`: update, step by step, the variable whose bound falls most (Gauss-Southwell). at: [steps]."""
+    """Fill `order`: each step updates the variable whose bound falls most (Gauss-Southwell).
+
+    at: [steps].
+    """
     spent = 0
     while at[0] < order.size and spent < allowance:
         i = _first_largest(0, depth, 0, fall, base)
@@ -219,9 +235,9 @@ def forward_greedy(at, allowance, order, start, columns, C_bar, column_start, ro
 
 @kernel
 def steps_through(at, allowance, steps, Q, start, columns, C_bar, every, b, kept):
-    """Take b through steps, each a variable (0 or more) or row -1 - step of Q; keep b before every `every`-th of them.
+    """Update the bounds b through steps, and store b before every `every`-th step in `kept`.
 
-    at: [steps].
+    A step s >= 0 updates variable s; s < 0 is random, with the probabilities in row -1 - s of Q. at: [steps].
     """
     spent = 0
     new = np.empty_like(b)
@@ -236,7 +252,7 @@ def steps_through(at, allowance, steps, Q, start, columns, C_bar, every, b, kept
 
 @kernel
 def _step(step, Q, start, columns, C_bar, b, out):
-    """Set out = B(q) b for one step."""
+    """Set out = B(q) b, the bounds after one fixed or random step."""
     for i in range(b.size):
         out[i] = b[i]
     for i in range(b.size):
@@ -247,9 +263,10 @@ def _step(step, Q, start, columns, C_bar, b, out):
 
 @kernel
 def replace_steps(at, allowance, steps, Q, start, columns, C_bar, tolerance, before, d, V, chosen):
-    """Replace steps by the best ones, from the last to the first; before[t] is b before step t. at: [steps].
+    """Replace each step by the best fixed one, from the last to the first; before[t] is b before step t.
 
-    Stops early once the variation V[0] is at most `tolerance`; then V[1] is the number of steps that stay.
+    Stops early once the variation V[0] is at most `tolerance`; V[1] is then the number of steps that were not replaced.
+    at: [steps].
     """
     spent, n = 0, d.size
     while at[0] < steps.size and spent < allowance:

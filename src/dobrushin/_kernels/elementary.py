@@ -1,4 +1,4 @@
-"""The exponential and the logarithm, in forms that run on many numbers at once; and random times by the logarithm."""
+"""The exponential and the logarithm in forms that compilers can vectorise, and exponential random times."""
 
 import numpy as np
 
@@ -10,7 +10,10 @@ ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to a whole number
 
 @kernel
 def exponential(t):
-    """Return exp(t) to about 2^-50: 2^k times the Taylor polynomial of the rest to degree 13, without a branch."""
+    """Return exp(t) with a relative error of about 2^-50, without branches.
+
+    The result is 2^k times the Taylor polynomial of degree 13 at the remainder of t.
+    """
     t = min(max(t, -700.0), 700.0)
     y = t * 1.4426950408889634 + ROUND
     k = y - ROUND
@@ -35,7 +38,7 @@ LEAST = 1e-300  # no time is 0, which forbidden labels could not be told from
 
 @kernel
 def arrival(random):
-    """Return -log(u) for a number u between 0 and 1 that is made from 64 random bits."""
+    """Return an exponential random time, -log(u) for a uniform u made from 64 random bits."""
     return max(-logarithm((np.float64(np.int64(random >> np.uint64(11))) + 0.5) * UNIT), LEAST)
 
 

@@ -1,8 +1,10 @@
 """Influence bounds from tables of factors, row by row (theory page, "Range of the factors" and what follows it).
 
-Every function rounds towards larger influence. Factor f of some row touches the neighbours m_of (places in the row's
-list) with the strides m_stride, both at m_start[f] : m_start[f + 1]. The factors that entry e shares, and its places in
-them, are by_factor and by_member at by_start[e] : by_start[e + 1].
+Every function rounds towards larger influence. A row of the influence matrix is about one variable, and its entries are
+about the neighbours of that variable. Factor f of a row contains the neighbours m_of (places in the row's list of
+neighbours) with the strides m_stride, both at m_start[f] : m_start[f + 1]. The factors that contain the neighbour of
+entry e, and its places in them, are by_factor and by_member at by_start[e] : by_start[e + 1]. A loop that can pause
+stops after `allowance` operations, and `at` counts what it has finished.
 """
 
 import numpy as np
@@ -27,10 +29,11 @@ STATE = 5
 
 @kernel
 def factor_ranges(at, allowance, rows, k_own, out_start, k_other, m_start, m_of, m_stride, f_own_stride, base, table, by_start, by_member, by_factor, cells, values, state, C_bar, cap):  # fmt: skip  # noqa: E501
-    """Bound the influence by tanh(D/4), with D the largest sum over factors of double differences for two values.
+    """Bound the influence by tanh(D / 4), with D the largest sum of the factors' double differences over two values.
 
-    at: [rows, entries of the present row, values x of the present neighbour, its potentials, configurations of the
-    other variables of its factors]; cells: scratch for the potentials of an entry.
+    The values are those of the neighbour. at: [rows, entries of the present row, values x of the present neighbour, its
+    potentials, configurations of the other variables of its factors]. `cells` is scratch space for an entry's
+    potentials.
     """
     spent = 0
     while at[0] < rows.size and spent < allowance:
@@ -72,7 +75,7 @@ def factor_ranges(at, allowance, rows, k_own, out_start, k_other, m_start, m_of,
 
 @kernel
 def _others(lo, k_other, m_lo, m_hi, m_of, q):
-    """Return the number of configurations of a factor's members other than q."""
+    """Return the number of joint states of a factor's variables without the row's variable and member q."""
     others = 1
     for p in range(m_lo, m_hi):
         if p != q:
@@ -82,9 +85,9 @@ def _others(lo, k_other, m_lo, m_hi, m_of, q):
 
 @kernel
 def _copy(k, lo, e, k_other, m_start, m_of, m_stride, f_own_stride, base, table, by_start, by_member, by_factor, cells):
-    """Copy the factors of an entry one after the other, each with the axes [other members, own label, neighbour].
+    """Copy the factors of an entry one after the other, each with the axes [other members, own state, neighbour].
 
-    Return the numbers of potentials and of configurations of other members.
+    Return the numbers of potentials and of joint states of the other members.
     """
     size, steps = 0, 0
     for place in range(by_start[e], by_start[e + 1]):
@@ -151,7 +154,7 @@ def _double_differences(x, k, lo, e, k_other, m_start, m_of, by_start, by_member
 
 @kernel
 def _digits(c, lo, k_other, m_lo, m_hi, m_of, q):
-    """Return the values of a factor's members in configuration c of those other than q; the value of q is 0."""
+    """Return the state of each of a factor's members in joint state number c, without member q."""
     digits = np.zeros(m_hi - m_lo, dtype=np.int64)
     for p in range(m_lo, m_hi):
         if p != q:
@@ -162,7 +165,7 @@ def _digits(c, lo, k_other, m_lo, m_hi, m_of, q):
 
 @kernel
 def _offset(digits, m_lo, m_stride):
-    """Return the place of a configuration of a factor's members in its table."""
+    """Return where the entry for a joint state of a factor's members is in its table."""
     cell = 0
     for p in range(digits.size):
         cell += digits[p] * m_stride[m_lo + p]
@@ -171,7 +174,7 @@ def _offset(digits, m_lo, m_stride):
 
 @kernel
 def _next(cell, digits, lo, k_other, m_lo, m_hi, m_of, m_stride, q):
-    """Advance the digits to the next configuration, and return its place in the table, in a few operations."""
+    """Advance the digits to the next joint state of a factor's members, and return the place of its table entry."""
     for p in range(m_lo, m_hi):
         if p != q:
             digits[p - m_lo] += 1
@@ -185,10 +188,11 @@ def _next(cell, digits, lo, k_other, m_lo, m_hi, m_of, m_stride, q):
 
 @kernel
 def coarse_ranges(at, allowance, rows, k_own, unary_start, unary, out_start, k_other, m_start, m_of, m_stride, f_own_stride, base, table, by_start, by_member, by_factor, values, state, C_bar, cap):  # fmt: skip  # noqa: E501
-    """Bound D of `factor_ranges` by distances of values from their mean: at most twice D, in time linear in the tables.
+    """Bound the influence like `factor_ranges`, with a number at most twice as large as D, in linear time.
 
-    Labels that the unary forbids are left out. at: [rows, entries of the present row, factors of the present entry,
-    own labels of the present factor in each configuration of its other members].
+    The time is linear in the size of the tables. The number is the sum of two distances of the neighbour's values from
+    their mean. States that the unary forbids are left out. at: [rows, entries of the present row, factors of the
+    present entry, own states of the present factor in each configuration of its other members].
     """
     spent = 0
     while at[0] < rows.size and spent < allowance:
@@ -245,7 +249,7 @@ def coarse_ranges(at, allowance, rows, k_own, unary_start, unary, out_start, k_o
 
 @kernel
 def _from_centre(cell, stride, k_other, table, values, state):
-    """Update the differences from the centre by the potentials of one label: its centre is their mean over values."""
+    """Update each value's differences from the mean over all values by the potentials of one own state."""
     mean, forbidden = 0.0, 0
     first = table[cell]
     for x in range(k_other):
@@ -268,7 +272,7 @@ def _from_centre(cell, stride, k_other, table, values, state):
 
 @kernel
 def _farthest(k_other, values):
-    """Update the largest distance of each value from the centre by the present configuration."""
+    """Update the largest distance of each value from the mean by the present joint state."""
     for x in range(k_other):
         if values[LARGEST, x] == np.inf:
             values[FACTOR, x] = np.inf
@@ -279,7 +283,7 @@ def _farthest(k_other, values):
 
 @kernel
 def _diameter(k_other, values):
-    """Return the sum of the two largest distances from the centre."""
+    """Return the sum of the two largest distances of values from the mean."""
     first, second = 0.0, 0.0
     for x in range(k_other):
         distance = values[TOTAL, x]
@@ -351,7 +355,7 @@ def enumerated_rows(at, allowance, rows, k_own, unary_start, unary, out_start, k
 
 @kernel
 def _laws(at, allowance, configurations, cost, r, k, lo, hi, unary_start, unary, k_other, f_start, m_start, m_of, m_stride, f_own_stride, base, table, law, defined, least, state):  # fmt: skip  # noqa: E501
-    """Compute more laws of the row, one for each configuration; return the number of operations."""
+    """Compute conditional laws of the row's variable, one for each configuration; return the number of operations."""
     digit = np.empty(hi - lo, dtype=np.int64)
     rest = at[1]
     for p in range(hi - lo):

@@ -1,8 +1,8 @@
-"""Draws from the conditional laws of fields: exp(-psi) on an interval (see `field_laws`).
+"""Draws from the conditional laws of Gaussian fields: densities exp(-psi) on an interval (see `field_laws`).
 
-Truncated Gaussians are drawn by rejection from strips of equal area, sites with a likelihood from two halves of
-Gaussians that lie above exp(-psi), and laws in a tail or a narrow interval, or with a mode at an end, by rejection from
-three tangents of -psi (theory page, "Draws of fields"). Each step has 2^16 random words of its own.
+Truncated Gaussians are drawn by rejection from strips of equal area. Laws with a likelihood are drawn by rejection from
+two half-Gaussians above exp(-psi). Laws in a tail or a narrow interval, or with a mode at an end, are drawn by
+rejection from three tangents of -psi (theory page, "Draws of fields"). Each step has 2^16 random words of its own.
 """
 
 import math
@@ -32,13 +32,13 @@ _WIDE = 0.25  # in standard deviations; narrower intervals use tangents, since t
 
 @kernel
 def _uniform(word):
-    """Return a number in (0, 1) with 53 random bits."""
+    """Return a uniform number in (0, 1) from 53 random bits."""
     return (np.float64(word >> np.uint64(11)) + 0.5) * 1.1102230246251565e-16
 
 
 @kernel
 def _fine(word, more):
-    """Return a number in (0, 1) with full relative precision near 0."""
+    """Return a uniform number in (0, 1) with full relative precision near 0."""
     return (np.float64(word) + _uniform(more)) * 5.421010862427522e-20
 
 
@@ -79,7 +79,7 @@ def _mass(rate, length):
 
 @kernel
 def _place(word, more, rate, length):
-    """Draw s from the density proportional to exp(-rate s) on [0, length]."""
+    """Draw a number s from the density proportional to exp(-rate s) on [0, length]."""
     if length == np.inf:
         return -math.log(_fine(word, more)) / rate
     z = rate * length
@@ -94,7 +94,7 @@ def _place(word, more, rate, length):
 
 @kernel
 def draw_site(m, c, E, N, low, high, key, gamma, step):
-    """Draw from the density proportional to exp(-psi) on [low, high]."""
+    """Draw from the density proportional to exp(-psi) on [low, high], by rejection from three tangents."""
     x = find_mode(m, c, E, N, low, high)
     g = slope(x, m, c, E, N)
     if not ((x == low and g > 0.0) or (x == high and g < 0.0)) and E == 0.0 and N == 0.0:
@@ -146,7 +146,7 @@ def draw_site(m, c, E, N, low, high, key, gamma, step):
 
 @kernel
 def _strips(z):
-    """Return about the number of strips between 0 and z, with the sign of z."""
+    """Return approximately how many strips there are between 0 and z, with the sign of z."""
     z = min(max(z, -_EDGE), _EDGE)
     y = z * z
     return z * (_P0 + y * (_P1 + y * (_P2 + y * (_P3 + y * (_P4 + y * (_P5 + y * _P6))))))
@@ -154,21 +154,24 @@ def _strips(z):
 
 @kernel
 def lower_place(z):
-    """Return a place at or a little below that of z; the tail is one piece, without places inside."""
+    """Return a lower bound on the place of z, counted in strips from 0.
+
+    The tail beyond the strips is one piece: inside it there are no places.
+    """
     place = _strips(z) - _SLACK
     return place if place > -_LAST else -_ALL
 
 
 @kernel
 def upper_place(z):
-    """Return a place at or a little above that of z."""
+    """Return an upper bound on the place of z, counted in strips from 0 (see `lower_place`)."""
     place = _strips(z) + _SLACK
     return place if place < _LAST else _ALL
 
 
 @kernel
 def _attempt(m, low, high, keys, number, c, xi):
-    """Propose a draw for each chain; NaN unless accepted without evaluating the density. Return the number of NaN.
+    """Try to draw for each chain without evaluating the density; set rejected draws to NaN and return their number.
 
     The loop has no branches, so that the compiler can vectorise it over the chains.
     """
@@ -225,7 +228,7 @@ def _redraw(mean, root, low, high, key, gamma, step):
 
 @kernel
 def _draw_alone(m, c, low, high, key, gamma, step):
-    """Return a draw whose first attempt was rejected; from tangents in tails and short intervals."""
+    """Draw for one chain after its first attempt was rejected; by tangents in tails and short intervals."""
     mean, root = c * (1.0 / m), math.sqrt(m)
     a, b = (low - mean) * root, (high - mean) * root
     if a >= _EDGE or b <= -_EDGE or (high - low) * root < _WIDE:
@@ -235,9 +238,9 @@ def _draw_alone(m, c, low, high, key, gamma, step):
 
 @kernel
 def draw_normals(m, low, high, keys, step, c, xi):
-    """Draw for each of many chains from exp(-m x^2/2 + c x) on [low, high].
+    """Draw from the density proportional to exp(-m x^2 / 2 + c x) on [low, high] for each of many chains.
 
-    The first attempt is made for all chains at once; the few whose attempt is rejected are drawn by themselves.
+    The first attempt is made for all chains at once; the few rejected ones are drawn one by one.
     """
     missing = c.size
     if (high - low) * math.sqrt(m) < _WIDE:
@@ -263,14 +266,17 @@ _LEAST_SHARE = 0.05  # least share of the likelihoods' curvature anywhere in the
 
 @kernel
 def _kept_share(distance):
-    """Bound 2 (e^-D - 1 + D) / D^2 from below: the share of a curvature that is left on average within distance D."""
+    """Bound the share of a curvature that remains on average within distance D: 2 (e^-D - 1 + D) / D^2, from below."""
     near = 1.0 + distance * (-1.0 / 3.0 + distance * (1.0 / 12.0 - distance * (1.0 / 60.0)))
     return max(near, 2.0 * (distance - 1.0) / (distance * distance))
 
 
 @kernel
 def _half(fixed, fading):
-    """Return a curvature k with fixed + _kept_share(D) fading >= k, D = _EDGE / sqrt(k); 0 where none is found."""
+    """Return the curvature k of a half-Gaussian above the density; 0 if none is found.
+
+    It satisfies fixed + _kept_share(D) * fading >= k with D = _EDGE / sqrt(k).
+    """
     share = _LEAST_SHARE
     if fixed + share * fading < 0.01:
         return 0.0  # strips would reach farther than the least share holds
@@ -282,7 +288,7 @@ def _half(fixed, fading):
 
 @kernel
 def _find_halves(m, N, low, high, x, grown, s, g, left, right, slack):
-    """Find the standard deviations of the half-Gaussians on both sides of the points; 0 where none can be used."""
+    """Compute the standard deviations of the half-Gaussians on both sides of each chain's point; 0 if unusable."""
     for chain in range(x.size):
         fading = N * (s[chain] * (1.0 - s[chain]))
         below, above = _half(m, grown[chain] + fading), _half(m + grown[chain], fading)
@@ -296,7 +302,7 @@ def _find_halves(m, N, low, high, x, grown, s, g, left, right, slack):
 
 @kernel
 def _propose(word, left, right):
-    """Return a random distance d from the point, the edge and width of its strip, and whether it is in a strip."""
+    """Return a random distance d from the point, its strip's edge and width, and whether d is within the strips."""
     place = _uniform(word) * (_TAILED * (left + right)) - _TAILED * left
     unit = left if place < 0.0 else right
     size = abs(place) / max(unit, 1e-300)
@@ -310,7 +316,11 @@ def _propose(word, left, right):
 
 @kernel
 def _propose_all(keys, number, left, right, d, lost, rough):
-    """Propose a draw for each chain, with -edge^2 / 2 of its strip and the bits that decide; infinite in the tails."""
+    """Propose a draw for each chain.
+
+    `lost` is set to -edge^2 / 2 of its strip, and `rough` to the random bits that decide on acceptance (infinite in
+    tails).
+    """
     for chain in range(d.size):
         word = mix(keys[0, chain] + keys[1, chain] * number)
         d[chain], edge, _, is_strip = _propose(word, left[chain], right[chain])
@@ -320,7 +330,7 @@ def _propose_all(keys, number, left, right, d, lost, rough):
 
 @kernel
 def _add_lost(m, E, N, grown, s, g, slack, d, lost):
-    """Add psi(x + d) - psi(x) + slack; the slack makes the sum at least the exponent of the half-Gaussian."""
+    """Add psi(x + d) - psi(x) + slack to `lost`; with the slack the half-Gaussian lies above the density."""
     for chain in range(d.size):
         lost[chain] += (0.5 * m * d[chain] + g[chain]) * d[chain] + slack[chain]
     if E > 0.0:
@@ -333,7 +343,7 @@ def _add_lost(m, E, N, grown, s, g, slack, d, lost):
 
 @kernel
 def _settle(low, high, x, left, d, lost, rough, xi):
-    """Accept proposals where bounds suffice, without an exponential; set the others to NaN and return their number."""
+    """Accept proposals where simple bounds suffice; set the others to NaN and return their number."""
     missing = 0
     for chain in range(xi.size):
         t = lost[chain]
@@ -348,7 +358,7 @@ def _settle(low, high, x, left, d, lost, rough, xi):
 
 @kernel
 def _draw_site_alone(m, E, N, low, high, x, grown, s, g, left, right, slack, key, gamma, step):
-    """Return a draw of a site with a likelihood whose first attempt was not settled."""
+    """Draw for one chain and a law with a likelihood, after the first attempt was not accepted."""
     base = key + gamma * (np.uint64(step) << np.uint64(WORDS))
     y = x
     for attempt in range(_ATTEMPTS):
@@ -378,10 +388,10 @@ def _draw_site_alone(m, E, N, low, high, x, grown, s, g, left, right, slack, key
 
 @kernel
 def draw_likelihood_sites(m, E, N, low, high, keys, step, c, work, xi):
-    """Draw for each of many chains from exp(-psi) on [low, high]; xi has the old values, where the search begins.
+    """Draw from the density proportional to exp(-psi) on [low, high] for each of many chains.
 
-    The first attempt is made for all chains at once; the few that it does not settle are drawn by themselves. `work` is
-    scratch, (10, chains).
+    `xi` has the old values, where the search for the mode begins, and receives the new ones. The first attempt is made
+    for all chains at once; the few that are not accepted are drawn one by one. `work` is scratch space, (10, chains).
     """
     x, grown, s, g, left, right, slack = work[0], work[1], work[2], work[3], work[4], work[5], work[6]
     d, bend, rough = work[7], work[8], work[9]
@@ -411,7 +421,7 @@ def draw_likelihood_sites(m, E, N, low, high, keys, step, c, work, xi):
 
 @kernel
 def draw_value(m, c, first, last, values, key, gamma, step):
-    """Draw one of the values v of a variable on a finite set, with weights exp(-m v^2/2 + c v)."""
+    """Draw one of the values v of a variable on a finite set, with weights exp(-m v^2 / 2 + c v)."""
     top = -np.inf
     for k in range(first, last):
         top = max(top, c * values[k] - 0.5 * m * values[k] * values[k])
@@ -428,7 +438,10 @@ def draw_value(m, c, first, last, values, key, gamma, step):
 
 @kernel
 def _linear_terms(own, near, Q, x, c):
-    """Sum linear_i - sum_j Q_ij x_j in order for each chain; four terms at a time save reads and writes of c."""
+    """Compute the linear term linear_i - sum_j Q_ij x_j of a variable for each chain.
+
+    Four summands at a time save reads and writes of c.
+    """
     for chain in range(c.size):
         c[chain] = own
     e = 0
@@ -450,7 +463,10 @@ def field_steps(
     order, number, repeats, base, period, start, neighbor, Q, diagonal, linear, lower, upper, amounts,
     value_start, values, keys, c, x
 ):  # fmt: skip
-    """Run chains along lists of steps (see `spins`); x is (variables, chains); c is scratch."""
+    """Run lists of steps (see `_kernels.spins`) in chains of a field.
+
+    x has shape (variables, chains); c is scratch space.
+    """
     work = np.empty((10, c.size))
     for r in range(repeats):
         for k in range(order.size):
@@ -470,7 +486,10 @@ def field_steps(
 
 @kernel
 def spread(at, allowance, order, start, columns, C, g, v, total):
-    """Pull weights back through the steps of an order; total[0] adds up v_t(i_t)^2 g. at: [steps from the end]."""
+    """Pull the weights v back through the steps of an order, last step first.
+
+    total[0] adds up v_i^2 g_i over the steps. at: [steps from the end].
+    """
     spent = 0
     while at[0] < order.size and spent < allowance:
         i = order[order.size - 1 - at[0]]

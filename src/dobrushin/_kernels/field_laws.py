@@ -1,6 +1,7 @@
-"""The laws of single sites of fields: exp(-psi), psi(x) = m x^2/2 - c x + E e^x + N log(1 + e^x), and their modes.
+"""Conditional laws of single variables of Gaussian fields, and their modes.
 
-E and N are the amounts of the terms of likelihoods, in the order of `_fields.likelihood.TERMS`.
+Their density is exp(-psi) with psi(x) = m x^2 / 2 - c x + E e^x + N log(1 + e^x), where E and N are the amounts of the
+likelihood terms in the order of `_fields.likelihood.TERMS`.
 """
 
 import math
@@ -23,7 +24,7 @@ def sigmoid(x):
 
 @kernel
 def slope(x, m, c, E, N):
-    """psi'(x)."""
+    """Return psi'(x)."""
     value = m * x - c
     if E > 0.0:
         value += E * math.exp(min(x, 700.0))
@@ -34,7 +35,7 @@ def slope(x, m, c, E, N):
 
 @kernel
 def bend_at(x, m, E, N):
-    """psi''(x)."""
+    """Return psi''(x)."""
     value = m
     if E > 0.0:
         value += E * math.exp(min(x, 700.0))
@@ -46,7 +47,7 @@ def bend_at(x, m, E, N):
 
 @kernel
 def find_mode(m, c, E, N, low, high):
-    """Return a point of the interval near the mode; correctness does not depend on how near."""
+    """Return a point of the interval near the mode of exp(-psi); draws are correct for any point."""
     peak = c / m
     if E == 0.0 and N == 0.0:
         return min(max(peak, low), high)
@@ -81,7 +82,7 @@ def find_mode(m, c, E, N, low, high):
 
 @kernel
 def find_modes(diagonal, c, amounts, lower, upper, point, excess):
-    """Return points near the modes of many sites, and bounds |psi'| / m on their distances from the modes."""
+    """Compute points near the modes of many variables' laws, and bounds |psi'| / m on the distances from them."""
     for i in range(point.size):
         m, E, N = diagonal[i], amounts[0, i], amounts[1, i]
         x = find_mode(m, c[i], E, N, lower[i], upper[i])
@@ -93,7 +94,7 @@ def find_modes(diagonal, c, amounts, lower, upper, point, excess):
 
 @kernel
 def divergence(x, d, m, E, N):
-    """psi(x + d) - psi(x) - psi'(x) d, which is not negative."""
+    """Return psi(x + d) - psi(x) - psi'(x) d, which is never negative."""
     value = 0.5 * m * d * d
     if E > 0.0:
         value += E * math.exp(min(x, 700.0)) * max(math.expm1(min(d, 700.0)) - d, 0.0)
@@ -111,7 +112,7 @@ def divergence(x, d, m, E, N):
 
 @kernel
 def slope_gain(x, d, m, E, N):
-    """psi'(x + d) - psi'(x)."""
+    """Return psi'(x + d) - psi'(x)."""
     value = m * d
     if E > 0.0:
         value += E * math.exp(min(x, 700.0)) * math.expm1(min(d, 700.0))
@@ -122,7 +123,10 @@ def slope_gain(x, d, m, E, N):
 
 @kernel
 def find_points(m, E, N, low, high, c, x, grown, s, g, bend):
-    """Take Newton steps from x for each chain; return points with E e^x, the logistic, psi' and psi'' there."""
+    """Take Newton steps towards the mode for each chain.
+
+    Also compute E e^x, the logistic function, psi' and psi'' at the points.
+    """
     for k in range(_NEWTON):
         if k > 0:
             for chain in range(c.size):

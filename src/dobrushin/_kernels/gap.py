@@ -1,6 +1,6 @@
 """The last step of every influence bound (paper Section 4.1; theory page, "Rounding of influence bounds").
 
-All kernels of influence use this file, and must be compiled again after a change here.
+All influence kernels call this file, and must be compiled again after a change here.
 """
 
 import numpy as np

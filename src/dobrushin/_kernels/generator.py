@@ -1,8 +1,8 @@
 """SplitMix64 (Steele, Lea and Flood, 2014) as a keyed generator: number c of a stream is mix(key + c * gamma).
 
-Every stream has a key and an odd increment gamma of its own, as in the splittable generator of that paper. Its
-numbers of 64 random bits can be had in any order, so each belongs to a step, whoever computes it and whenever
-(theory page, "Random bits belong to steps").
+Every stream has a key and an odd increment gamma of its own, as in the splittable generator of that paper. Its numbers
+of 64 random bits can be computed in any order. So each random number belongs to a step of a chain, whoever computes it
+and whenever (theory page, "Random bits belong to steps").
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ def mix(z):
 
 @kernel
 def streams(master_key, master_gamma, first, count):
-    """Return keys and increments of the streams `first` to `first + count - 1` of a seed."""
+    """Return the keys and increments of `count` streams of a seed, from stream number `first` on."""
     keys = np.empty((2, count), dtype=np.uint64)
     for s in range(count):
         keys[0, s] = mix(master_key + GOLDEN * np.uint64(first + s))

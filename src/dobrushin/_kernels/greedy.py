@@ -1,8 +1,8 @@
 """Backward greedy scans (theory page, "The backward greedy scan").
 
-The scan is built from its last step backwards. d holds the weights pulled back through the steps chosen so far; the
-next one to prepend is the variable with the largest d. Its L1 norm is the variation of the scan built so far.
-Only variables with a weight, and some around them, have a number; only variables with a weight are in the heap.
+The scan is built from its last step backwards. d holds the weights pulled back through the steps chosen so far, and its
+L1 norm is the variation of the scan built so far. The next step to prepend updates the variable with the largest d.
+Variables are numbered when the search first meets them; only variables with a positive weight are in the heap.
 """
 
 import numpy as np
@@ -16,10 +16,10 @@ DONE, NEED_ROW, FULL, PAUSED = 0, 1, 2, 3
 def extend(
     allowance, tolerance, limit, begin, end, columns, C_bar, has_row, ids, d, heap, place, order, norms, state, counters
 ):
-    """Prepend steps until the norm of d is at most `tolerance`, there are `limit` steps or the allowance is spent.
+    """Prepend steps until the norm of d is at most `tolerance`, there are `limit` steps or the allowance is used up.
 
-    counters: [entries of the heap, steps]; state: [norm of d, norm when it was last summed afresh].
-    place is 1 + the place in the heap, 0 for variables that are not in it.
+    counters: [entries of the heap, steps]; state: [norm of d, norm when it was last summed afresh]. `place` is 1 + the
+    place in the heap, 0 for variables that are not in it.
     """
     size, steps = counters[0], counters[1]
     status, spent = FULL, 0
@@ -69,12 +69,12 @@ def extend(
 
 @kernel
 def reach(limit, floor, most, begin, end, columns, C_bar, has_row, ids, p, heap, place, order, values, counters):
-    """Take the strongest variables: the first `limit`, ties with the last, and all of strength `floor` or more.
+    """Choose the variables with the strongest influence on the targets.
 
-    At most `most` variables are taken. The strength p of a variable is the largest product of influences along a path
-    from the targets; -1 once the variable has been taken. Influences are lowered a
-    little, so that no variable comes before the targets.
-    counters: [entries of the heap, variables taken].
+    These are the first `limit`, ties with the last of them, and all of strength `floor` or more, but at most `most`.
+    The strength p of a variable is the largest product of influences along a path from the targets; -1 once the
+    variable has been chosen. Influences are lowered a little, so that no variable comes before the targets. counters:
+    [entries of the heap, variables chosen].
     """
     size, steps = counters[0], counters[1]
     status = DONE
@@ -115,7 +115,7 @@ def reach(limit, floor, most, begin, end, columns, C_bar, has_row, ids, p, heap,
 
 @kernel
 def look_around(start, neighbor, number, ids, met, most, found, count):
-    """Add unnumbered variables near the `count` variables in `found` to `found`, the nearest first.
+    """Add unnumbered variables near the first `count` variables of `found` to `found`, the nearest first.
 
     Return how many variables `found` then has, at most `most`. The array `number` is not initialised: variable j has a
     number if ids[number[j]] is j, and is in `found` if the numbers from `met` on lead to it.
@@ -143,7 +143,10 @@ def look_around(start, neighbor, number, ids, met, most, found, count):
 
 @kernel
 def push_all(at, allowance, count, ids, d, heap, place):
-    """Make a heap of the variables 0 to count - 1. at: [variables]."""
+    """Put the variables 0 to count - 1 into the heap.
+
+    at: [variables].
+    """
     last = min(count, at[0] + allowance // 32 + 1)
     for j in range(at[0], last):
         heap[j] = j
@@ -190,7 +193,7 @@ def _sift_down(p, size, ids, d, heap, place):
 
 @kernel
 def suffix_norms(at, allowance, order, begin, end, columns, C_bar, d, state, norms):
-    """Set norms[k] to the norm of d pulled back through the last k steps: the variation of the suffix of k steps.
+    """Set norms[k] to the variation of the last k steps: the norm of d pulled back through them.
 
     at: [steps]; state: [norm of d, norm when it was last summed afresh].
     """
@@ -215,7 +218,7 @@ def suffix_norms(at, allowance, order, begin, end, columns, C_bar, d, state, nor
 
 @kernel
 def _sum(d):
-    """Sum from the first entry to the last: NumPy would add in another order than compiled code."""
+    """Return the sum of d in order; NumPy would add in another order than compiled code."""
     total = 0.0
     for i in range(d.size):
         total += d[i]
@@ -224,10 +227,10 @@ def _sum(d):
 
 @kernel
 def move_steps(order, start, columns, C_bar, candidate, weights, most):
-    """Improve `order` in place by moving single steps until no move helps or `most` were tried.
+    """Improve `order` in place by moving single steps, until no move helps or `most` moves were tried.
 
-    Return the linear variation. Between a prefix that leads to b and a suffix that pulls the weights back to d, a new
-    step on i changes the variation by -d_i (b - C b)_i.
+    Return the variation without caps. Between a prefix that leads to b and a suffix that pulls the weights back to d, a
+    new step on i changes the variation by -d_i (b - C b)_i.
     """
     n, T = weights.size, order.size
     b = np.empty((T + 1, n))

@@ -13,7 +13,10 @@ UNIT = 2.0**-53
 
 @kernel
 def start_labels(ids, states, keys, x):
-    """Set every variable to a uniform label; `states` has a single entry if all variables have as many labels."""
+    """Set every variable to a uniform random state.
+
+    `states` has a single entry if all variables have equally many states.
+    """
     for v in range(ids.size):
         k = states[v] if states.size > 1 else states[0]
         for c in range(keys.shape[1]):
@@ -23,9 +26,9 @@ def start_labels(ids, states, keys, x):
 
 @kernel
 def potts_chain(order, number, repeats, base, period, start, neighbor, strength, unary, key, gamma, x):
-    """Run steps of one chain of a Potts model; `strength` and `unary` are exponentials, so weights are products.
+    """Run a list of steps in one chain of a Potts model; `strength` and `unary` are exponentials of log-potentials.
 
-    The new label is the number of partial sums of the weights that are at most u times the total weight.
+    The new state is the number of partial sums of the weights that are at most u times the total weight.
     """
     k = unary.shape[1]
     flat = unary.ravel()
@@ -51,7 +54,7 @@ def potts_chain(order, number, repeats, base, period, start, neighbor, strength,
 
 @kernel
 def potts_lanes(order, number, repeats, base, period, start, neighbor, strength, unary, keys, x):
-    """Run steps of a Potts model for chains side by side, with the draws of `potts_chain`."""
+    """Run a list of steps of a Potts model in chains side by side, with the same draws as `potts_chain`."""
     k, chains = unary.shape[1], keys.shape[1]
     weight = np.empty((k, chains))
     key, gamma = keys[0], keys[1]
@@ -84,7 +87,10 @@ def potts_lanes(order, number, repeats, base, period, start, neighbor, strength,
 
 @kernel
 def factor_steps(order, number, repeats, base, period, states, f_start, member_start, member, stride, own_stride, table_start, table, keys, x):  # fmt: skip  # noqa: E501
-    """Run steps of any factor graph by sums of log-weights; forbidden labels (-inf) have weight exactly 0."""
+    """Run a list of steps of any factor graph by adding log-potentials.
+
+    Forbidden states (-inf) have weight exactly 0.
+    """
     chains = keys.shape[1]
     weight = np.empty(states.max())
     for _ in range(repeats):
@@ -118,9 +124,10 @@ def factor_steps(order, number, repeats, base, period, states, f_start, member_s
 
 @kernel
 def partial_sums(q):
-    """Return 2^64 times the partial sums of probabilities, to about one unit, and the last positive probability.
+    """Return 2^64 times the partial sums of probabilities, and the last variable with a positive probability.
 
-    Sums have twice the usual precision. From the last variable with a positive probability on, they are 2^64 - 1.
+    Sums have twice the usual precision, with an error of about one unit. From the last variable with a positive
+    probability on, they are 2^64 - 1.
     """
     thresholds = np.empty(q.size, dtype=np.uint64)
     high, low = 0.0, 0.0
@@ -141,7 +148,10 @@ def partial_sums(q):
 
 @kernel
 def draw_order(first, steps, n, thresholds, last, key, gamma, choice, out):
-    """Draw the variables of random steps, step t with number first + t; uniform on n variables without thresholds."""
+    """Draw the variables that random steps update; step t has number first + t.
+
+    They are uniform on n variables if there are no thresholds.
+    """
     for t in range(steps):
         random = mix(key + gamma * (choice + np.uint64(first + t)))
         if thresholds.size == 0:
@@ -152,7 +162,7 @@ def draw_order(first, steps, n, thresholds, last, key, gamma, choice, out):
 
 @kernel
 def count_labels(x, rows, counts):
-    """Add to counts[v, label] the number of chains in which the variable of rows[v] has the label."""
+    """Add to counts[v, state] the number of chains in which the variable of rows[v] is in that state."""
     for v in range(rows.size):
         for c in range(x.shape[1]):
             counts[v, np.int64(x[rows[v], c])] += 1

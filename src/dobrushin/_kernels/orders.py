@@ -1,4 +1,4 @@
-"""Greedy orders of elimination of a graph.
+"""Greedy elimination orders of a graph.
 
 Sets of variables are rows of bits. Row v of `near` has a bit for each neighbour of v that is not eliminated yet.
 """
@@ -21,7 +21,7 @@ def bit(u):
 
 @kernel
 def count_bits(bits):
-    """Return the number of bits that are set."""
+    """Return the number of bits of a word that are set."""
     bits -= (bits >> np.uint64(1)) & np.uint64(0x5555555555555555)
     bits = (bits & np.uint64(0x3333333333333333)) + ((bits >> np.uint64(2)) & np.uint64(0x3333333333333333))
     bits = (bits + (bits >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -56,11 +56,12 @@ def _common(sets, u, v):
 
 @kernel
 def greedy_order(start, indices, weights, sizes, rule, given, seed, most, work_limit):
-    """Eliminate the cheapest variable by a rule again and again; break ties at random (by `given` where seed is 0).
+    """Return an elimination order: the next variable is always the cheapest by a rule.
 
-    Returns the order, the number of entries of all cliques together, that of the largest one, and the work done. The
-    number of entries is infinite where more than `most` entries or more than `work_limit` work would be needed.
-    `sizes` are numbers of states, and `weights` whole numbers in proportion to their logarithms.
+    Ties are broken at random, or by `given` if the seed is 0. `sizes` are numbers of states, and `weights` whole
+    numbers in proportion to their logarithms. Also returned are the number of table entries of all cliques, that of the
+    largest clique, and the work done. The number of entries is infinite if it would exceed `most`, or the work
+    `work_limit`.
     """
     n = len(start) - 1
     words = (n + 63) // 64
@@ -115,7 +116,10 @@ def greedy_order(start, indices, weights, sizes, rule, given, seed, most, work_l
 
 @kernel
 def _pick(cost, gone, given, seed, state):
-    """Return the cheapest variable, with ties broken at random (by `given` at seed 0), and the generator's state."""
+    """Return the cheapest variable, and the next state of the random generator.
+
+    Ties are broken at random, or by `given` if the seed is 0.
+    """
     best, ties = -1, 0
     for v in range(len(cost)):
         if gone[v]:
@@ -136,7 +140,7 @@ def _pick(cost, gone, given, seed, state):
 
 @kernel
 def _cost(near, weights, rule, given, ring, v):
-    """Return the cost of eliminating v by the rule, and the work of computing it."""
+    """Return the cost of eliminating variable v by the rule, and the work of computing it."""
     if rule == GIVEN:
         return given[v], 1
     words = near.shape[1]
@@ -163,7 +167,7 @@ def _cost(near, weights, rule, given, ring, v):
 
 @kernel
 def _join_ring(near, ring, degree, v):
-    """Make the neighbours of v neighbours of each other, and forget v; return whether an edge was new."""
+    """Connect all neighbours of v with each other and remove v; return whether an edge was new."""
     words = near.shape[1]
     added = False
     for k in range(degree):

@@ -1,8 +1,9 @@
-"""Theorem 4, row by row (paper Section 4.1; theory page, "Theorem 4 with unaries").
+"""Influence bounds of Theorem 4, row by row (paper Section 4.1; theory page, "Theorem 4 with unaries").
 
-Every function rounds towards larger influence: ranges D up, offsets h down, the result up by a few ulps.
-Entry e is about neighbour e of its row: own label a and the neighbour's value x have the log-potential
-table[base[e] + a * own_stride[e] + x * other_stride[e]].
+Every function rounds towards larger influence: ranges D up, offsets h down, the result up by a few ulps. A row is about
+one variable, and its entry e about one neighbour: own state a and the neighbour's state x (its value) have the
+log-potential table[base[e] + a * own_stride[e] + x * other_stride[e]]. "Label" is short for a state of the row's own
+variable.
 """
 
 import numpy as np
@@ -34,7 +35,8 @@ def pair_rows(at, allowance, rows, k_own, unary_start, unary, out_start, k_other
     The sharper form applies where one label is the most likely one for all values of the neighbours. Each row may spend
     `offset_budget` operations on exact offsets; after that, offsets are bounded from below. Offsets are taken to be 0
     without a budget, or with several neighbours and more labels than `lead` has room for.
-    at: [rows, entries that were read, entries that are done, x, y]. Arrays from `by_own` to `state` are scratch.
+
+    at: [rows, entries that were read, entries that are done, x, y]. Arrays from `by_own` to `state` are scratch space.
     """
     spent = 0
     while at[0] < rows.size and spent < allowance:
@@ -84,7 +86,7 @@ def _begin_row(k, u, labels, count, state):
 
 @kernel
 def _meet(k, k_other, table, base, stride, other_stride, labels):
-    """Add the potentials of a neighbour at its value 0 to each label; return its largest potential."""
+    """Add a neighbour's potentials at its value 0 to the sum for each label; return its largest potential."""
     largest = 0.0
     for a in range(k):
         for x in range(k_other):
@@ -100,7 +102,7 @@ def _meet(k, k_other, table, base, stride, other_stride, labels):
 
 @kernel
 def _entry(at, allowance, e, k, lo, hi, u, k_other, base, own_stride, other_stride, table, offset_budget, by_own, by_other, labels, values, lead, own_lead, count, state):  # fmt: skip  # noqa: E501
-    """Continue with the pairs x > y of values of a neighbour; return the number of operations."""
+    """Continue with the pairs x > y of values of one neighbour; return the number of operations."""
     spent = 0
     slack = 16.0 * (hi - lo + k + 8) * U * (state[SIZE] + 1.0)
     if at[3] == 0:
@@ -153,7 +155,7 @@ def _entry(at, allowance, e, k, lo, hi, u, k_other, base, own_stride, other_stri
 
 @kernel
 def _copy(k, k_other, table, base, stride, other_stride, by_own, by_other):
-    """Copy a table with own labels as rows, and once more with the neighbour's values as rows."""
+    """Copy a table twice: with own labels as rows, and with the neighbour's values as rows."""
     for a in range(k):
         for x in range(k_other):
             theta = table[base + a * stride + x * other_stride]
@@ -163,7 +165,7 @@ def _copy(k, k_other, table, base, stride, other_stride, by_own, by_other):
 
 @kernel
 def _leave_out(k, u, by_other, labels):
-    """Set the weights of the labels when all neighbours but the present one have value 0."""
+    """Set the log-weight of each label when all neighbours have value 0 and the present one is left out."""
     for a in range(k):
         own = by_other[a]
         forbidden = labels[FORBIDDEN, a] > (0.0 if own > -np.inf else 1.0)
@@ -208,13 +210,13 @@ def _ranges(x, k, k_other, u, by_own, values):
 
 @kernel
 def _rounded(h, slack):
-    """Round an offset down."""
+    """Round an offset down, but not below 0."""
     return max(0.0, h - slack - 8.0 * U * h) if h > slack else 0.0
 
 
 @kernel
 def _odds(e, k, lo, hi, u, k_other, base, own_stride, other_stride, table, by_other, labels, lead, own_lead, count, state, odds):  # fmt: skip  # noqa: E501
-    """Set odds[x] to the least log-odds of one label against all others together when this neighbour has value x.
+    """Bound the log-odds of one label against all others from below, for each value x of this neighbour, in odds[x].
 
     The label is the most likely one when all neighbours have value 0. Half the sum of odds[x] and odds[y] is at most
     the offset of the pair x, y.
@@ -251,7 +253,7 @@ def _odds(e, k, lo, hi, u, k_other, base, own_stride, other_stride, table, by_ot
 
 @kernel
 def _offset(x, y, e, k, lo, hi, u, k_other, base, own_stride, other_stride, table, by_other, labels, lead, own_lead, count, state):  # fmt: skip  # noqa: E501
-    """Return the least log-odds of one label against all others together, over the other neighbours' values; 0 if none.
+    """Return the least log-odds of one label against all others over the other neighbours' values, at least 0.
 
     Only the most likely label at some configuration can have positive log-odds at all of them.
     """
@@ -287,7 +289,10 @@ def _offset(x, y, e, k, lo, hi, u, k_other, base, own_stride, other_stride, tabl
 
 @kernel
 def _can_win(winner, e, k, lo, hi, k_other, base, own_stride, other_stride, table, lead, own_lead, count, state):
-    """Return whether only the present neighbour can favour another label over one without limit; compute the leads."""
+    """Return whether every neighbour but the present one favours other labels over `winner` by a finite amount at most.
+
+    The amounts are stored in `lead` and `own_lead`.
+    """
     if hi - lo == 1:
         return True
     if count[ALL, winner] < 0:
@@ -311,7 +316,7 @@ def _can_win(winner, e, k, lo, hi, k_other, base, own_stride, other_stride, tabl
 
 @kernel
 def _others_lead(winner, a, neighbors, lead, own_lead, count):
-    """Return the most that all neighbours but the present one can favour label a over the winner."""
+    """Return how much all neighbours but the present one together can favour label a over the winner."""
     if neighbors == 1:
         return 0.0
     return lead[winner, a] - (own_lead[winner, a] if count[OWN, winner] == 0 else 0.0)
@@ -319,7 +324,7 @@ def _others_lead(winner, a, neighbors, lead, own_lead, count):
 
 @kernel
 def _lead(winner, k, k_other, table, base, stride, other_stride, lead):
-    """Set lead[a] to the most that a neighbour can favour label a over the winner; return whether all are finite."""
+    """Set lead[a] to how much one neighbour can favour label a over the winner; return whether all are finite."""
     for a in range(k):
         lead[a] = -np.inf
         for x in range(k_other):

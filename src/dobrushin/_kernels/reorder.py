@@ -1,9 +1,9 @@
-"""A search that improves an order of elimination: it re-orders small connected pieces of the elimination tree.
+"""Search that improves an elimination order by re-ordering small connected pieces of its elimination tree.
 
 The bag of a variable is the variable with its separator: the neighbours that it has when it is eliminated. Its parent
 is the first variable of its separator to be eliminated. A connected piece of the tree sees the rest of the graph only
-through the separator of its root and those of the children that hang below the piece. So a piece can be re-ordered
-alone: only the bags of its own variables change.
+through the separators of its root and of the children that hang below the piece. So a piece can be re-ordered alone:
+only the bags of its own variables change.
 
 A tree is a tuple (separator, count, parent, child, sibling, entries): the separator of v is separator[v, : count[v]],
 and child[v] is the first of its children, which follow each other by `sibling`. Sets of variables are rows of bits.
@@ -26,10 +26,10 @@ _COLD, _TEMPERATURE = 0.83, 0.05
 
 @kernel
 def reorder(start, indices, sizes, order, seed, work_limit):
-    """Return an order with fewer entries in all its bags, if `work_limit` units of work find one.
+    """Return an elimination order with fewer table entries, if `work_limit` units of work find one.
 
-    Large-neighbourhood search with simulated annealing. Returns the order and its entries: infinitely many, with the
-    order as it was given, where one of its separators has more than `MAX_SEPARATOR` members.
+    Large-neighbourhood search with simulated annealing. Returns the order and its number of entries. If a separator has
+    more than `MAX_SEPARATOR` members, the given order is returned with infinitely many entries.
     """
     n, most = len(order), MAX_PIECE + MAX_SEPARATOR
     separator, count = np.empty((n, MAX_SEPARATOR), dtype=np.int32), np.zeros(n, dtype=np.int64)
@@ -82,14 +82,14 @@ def reorder(start, indices, sizes, order, seed, work_limit):
 
 @kernel
 def _uniform(state):
-    """Return the next state of the generator, and a number in (0, 1)."""
+    """Return the next state of the generator, and a uniform number in (0, 1)."""
     state = shuffled(state)
     return state, (np.float64(state >> np.uint64(11)) + 0.5) * 2.0**-53
 
 
 @kernel
 def _build_tree(start, indices, sizes, order, tree):
-    """Write the elimination tree of an order; return whether its separators are small enough."""
+    """Fill in the elimination tree of an order; return whether its separators are small enough."""
     separator, count, _, child, sibling, entries = tree
     n = len(order)
     rank = np.empty(n, dtype=np.int64)
@@ -126,7 +126,7 @@ def _build_tree(start, indices, sizes, order, tree):
 
 @kernel
 def _add_new(u, v, seen, found, size):
-    """Append u to the variables found for v unless it is among them; return how many there are."""
+    """Append u to the variables found for v if it is not among them; return how many there are."""
     if seen[u] == v:
         return size
     seen[u] = v
@@ -136,7 +136,7 @@ def _add_new(u, v, seen, found, size):
 
 @kernel
 def _hang(tree, v, up):
-    """Make v the first child of `up`."""
+    """Make v the first child of `up` in the tree."""
     _, _, parent, child, sibling, _ = tree
     parent[v] = up
     sibling[v] = child[up]
@@ -145,7 +145,10 @@ def _hang(tree, v, up):
 
 @kernel
 def _grow(tree, place, members, state):
-    """Choose a connected piece around a large bag; return its size, its root, the generator's state, and the work."""
+    """Choose a connected piece around a large bag.
+
+    Return its size, its root, the next state of the random generator, and the work done.
+    """
     _, _, parent, child, sibling, entries = tree
     n = len(entries)
     state, draw = _uniform(state)
@@ -207,7 +210,7 @@ def _grow(tree, place, members, state):
 
 @kernel
 def _local_graph(start, indices, tree, place, members, near, size, m):
-    """Write the graph that the piece sees, and return the work.
+    """Fill in the graph over a piece and its surrounding separators; return the work done.
 
     It has the edges of the model, and a clique on the separator of the root and of each child that hangs below.
     """
@@ -248,9 +251,9 @@ def _local_graph(start, indices, tree, place, members, near, size, m):
 
 @kernel
 def _try_order(near, sizes, weight, members, size, rule, bags, order, limit, state):
-    """Eliminate the piece greedily by a rule with noise, and write the order and the separators.
+    """Find an order of the piece greedily, by a rule with random noise; write it and its separators.
 
-    Returns the state of the generator, the entries of the bags (infinite if over the limit), and the work.
+    Returns the state of the generator, the entries of the bags (infinite if over the limit), and the work done.
     """
     m = len(near)
     words = ((m - 1) >> 6) + 1
@@ -305,7 +308,7 @@ def _try_order(near, sizes, weight, members, size, rule, bags, order, limit, sta
 
 @kernel
 def _noiseless_cost(trial, weight, members, v, rule, ring):
-    """Return what eliminating a variable of the piece costs by a rule, and the work of computing it."""
+    """Return the cost of eliminating variable v of the piece by a rule, and the work of computing it."""
     words = trial.shape[1]
     degree = members_of(trial, v, ring)
     total, work = 0.0, words * (degree + 1)
@@ -328,7 +331,7 @@ def _noiseless_cost(trial, weight, members, v, rule, ring):
 
 @kernel
 def _accept(tree, place, members, sizes, size, m, root, bags, order):
-    """Put a new order of the piece into the tree."""
+    """Replace the piece of the tree by its new order."""
     separator, count, parent, child, sibling, entries = tree
     above, after = parent[root], sibling[root]
     rank, ring = np.full(m, size, dtype=np.int64), np.empty(m, dtype=np.int64)
@@ -375,7 +378,7 @@ def _accept(tree, place, members, sizes, size, m, root, bags, order):
 
 @kernel
 def _first(rank, ring):
-    """Return the member of a ring that is eliminated first."""
+    """Return the variable of `ring` that is eliminated first."""
     first = ring[0]
     for k in ring:
         if rank[k] < rank[first]:
@@ -385,7 +388,7 @@ def _first(rank, ring):
 
 @kernel
 def _postorder(parent, child, sibling):
-    """Return the variables, children before their parents."""
+    """Return the variables of the tree so that children come before their parents."""
     n = len(parent)
     order, stack = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     waiting = 0

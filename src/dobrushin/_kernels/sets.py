@@ -1,4 +1,4 @@
-"""Gibbs updates of bounding sets: the set of a variable contains its state in every trajectory.
+"""Gibbs updates of bounding sets, which contain the state of each variable in the trajectories from all starts.
 
 See the theory page, "Sets that hold every trajectory" and "More states: the race". All trajectories share the random
 numbers of a step, and the map from these numbers and the neighbours to the new state does not depend on the sets. Step
@@ -20,7 +20,7 @@ UNIT = 2.0**-53
 
 @kernel
 def count_settled(settled, counts):
-    """Add to counts[v, 1 + state] the runs in which variable v has coalesced in a state, to counts[v, 0] other runs."""
+    """Count in counts[v, 1 + state] the runs where variable v has coalesced in that state, in counts[v, 0] others."""
     for v in range(settled.shape[0]):
         for c in range(settled.shape[1]):
             counts[v, 1 + np.int64(settled[v, c])] += 1
@@ -105,7 +105,7 @@ def set_labels(order, place, steps, number, stride, start, neighbor, delay, unar
 
 @kernel
 def _scale(f, there, alone, possible, certain):
-    """Multiply by f the times `possible` of runs in which the label is possible, `certain` where it is the only one."""
+    """Multiply `possible` by f in runs where the label is possible, and `certain` where it is the only possible one."""
     for c in range(possible.size):
         possible[c] *= f if there[c] else 1.0
         certain[c] *= f if there[c] & alone[c] else 1.0
@@ -118,12 +118,11 @@ MAX_CELLS, MIN_RUNS = 256, 8
 
 @kernel
 def set_race(order, place, steps, number, stride, K, states, first, f_start, m_start, member, m_stride, own_stride, base, table, keys, x):  # fmt: skip  # noqa: E501
-    """Update sets of any model: label a has log-time ln E_a - s_a, with an exponential time E_a and log-weight s_a.
+    """Update bounding sets of any model: label a arrives at log-time ln E_a - s_a, and the first label wins.
 
-    Let lo_a and hi_a be the least and the largest s_a over the neighbours' sets. Label a stays possible if
-    ln E_a - hi_a <= ln E_b - lo_b for all other labels b.
-
-    Row first[i] + a of x says whether label a of variable i is possible.
+    E_a is an exponential random time and s_a the log-weight of the label. Let lo_a and hi_a be the least and the
+    largest s_a over the neighbours' sets. Label a stays possible if ln E_a - hi_a <= ln E_b - lo_b for all other labels
+    b. Row first[i] + a of x says whether label a of variable i is possible.
     """
     runs = keys.shape[1]
     lo, hi = np.empty((K, runs)), np.empty((K, runs))
@@ -181,7 +180,7 @@ def set_race(order, place, steps, number, stride, K, states, first, f_start, m_s
 
 @kernel
 def _range_side_by_side(states, first, members, strides, base, own_stride, table, x, k, digit, allowed, least, most):
-    """Find the least and the largest entry for each label over the members' sets, entry by entry for all runs."""
+    """Find a factor's least and largest entry for each label, over its members' sets, for all runs side by side."""
     digit[: members.size] = 0
     cell = base
     while True:
@@ -208,7 +207,7 @@ def _range_side_by_side(states, first, members, strides, base, own_stride, table
 
 @kernel
 def _range_by_run(states, first, members, strides, base, own_stride, table, x, k, digit, least, most):
-    """Find the least and the largest entry for each label over the members' possible labels, run by run."""
+    """Find a factor's least and largest entry for each label, over its members' possible labels, run by run."""
     before = np.int64(-1)  # before the first label; a literal would have another type for Numba
     for c in range(x.shape[1]):
         cell = base
@@ -237,7 +236,7 @@ def _range_by_run(states, first, members, strides, base, own_stride, table, x, k
 
 @kernel
 def next_label(x, first, states, label, c):
-    """Return the next possible label after `label`, or the number of states if there is none."""
+    """Return the next possible label of a variable after `label`, or its number of states if there is none."""
     label += 1
     while label < states and not x[first + label, c]:
         label += 1
@@ -246,7 +245,7 @@ def next_label(x, first, states, label, c):
 
 @kernel
 def settled_labels(x, first, states, rows, out):
-    """Set out[v, run] to the label of a variable that has coalesced, else -1."""
+    """Set out[v, run] to the label of a variable if it has coalesced in that run, else to -1."""
     before = np.int64(-1)
     for v in range(rows.size):
         i = rows[v]

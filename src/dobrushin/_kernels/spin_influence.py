@@ -1,7 +1,8 @@
 """Influence bounds of spins and of Potts models, row by row (paper Section 4.1; theory page, "Influence").
 
-Every function rounds towards larger influence: ranges D up, offsets h down, the result up by a few ulps.
-Every loop can pause and continue: see `in_pieces` in `dobrushin._shared.compile`.
+Every function rounds towards larger influence: ranges D up, offsets h down, the result up by a few ulps. Every loop can
+pause and continue: it stops after `allowance` operations, and `at` counts what it has finished (see `in_pieces` in
+`dobrushin._shared.compile`).
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Gibbs updates of Ising models of any degree: one chain step after step, chains side by side, or by products.
+"""Gibbs updates of Ising models with any number of neighbours: one chain, many chains, or by matrix products.
 
 A list of steps runs `repeats` times: entry k updates variable order[k], and its number in the scan is base + number[k]
 plus `period` for each repetition before. One chain has spins -1.0 and +1.0. Chains side by side have the layout
@@ -25,7 +25,7 @@ CELLS = 1024  # entries of the table of brackets of logit(u) / 2, by the highest
 
 @kernel
 def brackets():
-    """Return for each cell of u the middle and half the width of an interval that contains logit(u) / 2.
+    """Return brackets for logit(u) / 2 as a table over cells of u: the middle and half the width of an interval.
 
     The margin of the interval is far wider than the rounding of logarithms and local fields.
     """
@@ -42,11 +42,11 @@ def brackets():
 
 @kernel
 def ising_steps(order, number, repeats, base, period, start, neighbor, theta, field, table, key, gamma, x):
-    """Run steps of one chain of an Ising model, with spins -1.0 and +1.0.
+    """Run a list of steps in one chain of an Ising model with spins -1.0 and +1.0.
 
-    The spin is up if u < sigma(2 h), that is, if h > logit(u) / 2. The bracket of logit(u) / 2 does not wait for the
-    neighbours, and decides all but about one in 500 draws by a comparison without a branch. The exponential decides the
-    other draws, so brackets do not change the law of the draws.
+    The spin is up if u < sigma(2 h), that is, if h > logit(u) / 2 for the local field h. A tabulated bracket of
+    logit(u) / 2 does not wait for the neighbours, and decides all but about one in 500 draws by a comparison without a
+    branch. The exponential decides the other draws, so brackets do not change the law of the draws.
     """
     for _ in range(repeats):
         first = key + gamma * np.uint64(base)
@@ -73,7 +73,7 @@ def ising_steps(order, number, repeats, base, period, start, neighbor, theta, fi
 
 @kernel
 def ising_lanes(order, number, repeats, base, period, start, neighbor, theta, field, keys, x):
-    """Run steps of an Ising model for chains side by side."""
+    """Run a list of steps of an Ising model in chains side by side."""
     chains = keys.shape[1]
     key, gamma = keys[0], keys[1]
     h = np.empty(chains)
@@ -94,7 +94,7 @@ def ising_lanes(order, number, repeats, base, period, start, neighbor, theta, fi
 
 @kernel
 def _add_neighbors(lo, hi, neighbor, theta, x, h):
-    """Add the terms of neighbours lo to hi - 1 to h, in groups of four; two groups in one pass where there are two."""
+    """Add the terms of neighbours lo to hi - 1 to the local fields h, in groups of four."""
     while hi - lo >= 8:
         t0, t1, t2, t3 = theta[lo], theta[lo + 1], theta[lo + 2], theta[lo + 3]
         t4, t5, t6, t7 = theta[lo + 4], theta[lo + 5], theta[lo + 6], theta[lo + 7]
@@ -118,7 +118,7 @@ def _add_neighbors(lo, hi, neighbor, theta, x, h):
 
 @kernel
 def dense_chain(order, number, repeats, base, period, reach, columns, key, gamma, h, x):
-    """Run steps of one chain with the local fields h of all variables, which change only when a spin does.
+    """Run a list of steps in one chain, keeping the local fields h of all variables, which change when a spin flips.
 
     reach[i] are the first neighbour of variable i and its last neighbour + 1.
     """
@@ -138,7 +138,7 @@ def dense_chain(order, number, repeats, base, period, reach, columns, key, gamma
 
 @kernel
 def dense_block(block, step, columns, keys, h, x):
-    """Run a block of steps of chains side by side; entry k of `block` is step number step + k.
+    """Run a block of steps in chains side by side; entry k of `block` is the variable of step number step + k.
 
     h[k] are the local fields of variable block[k] before the block; each step adds its change to later rows of h.
     """

@@ -1,7 +1,8 @@
 """The recursion b_t = B(q_t) b_{t-1} with clamps (paper Section 3; theory page, "Clamps, caps and update errors").
 
-There are only additions and multiplications of non-negative numbers, which bounds the rounding error beforehand.
-Every loop can pause and continue: see `in_pieces` in `dobrushin._shared.compile`.
+There are only additions and multiplications of non-negative numbers, which bounds the rounding error beforehand. Every
+loop can pause and continue: it stops after `allowance` operations, and `at` counts what it has finished (see
+`in_pieces` in `dobrushin._shared.compile`).
 """
 
 from dobrushin._shared.compile import inlined, kernel, prefetch
@@ -13,7 +14,10 @@ FLOOR = 2.0**-1000
 
 @kernel
 def forward(at, allowance, steps, order, first, start, columns, C_bar, cap, error, b):
-    """Update b through `steps` steps of the cycle `order`, from its place `first`. at: [steps]."""
+    """Update the bounds b through `steps` steps of the cycle `order`, from its place `first` on.
+
+    at: [steps].
+    """
     spent = 0
     done = at[0]
     place = (first + done) % order.size
@@ -41,9 +45,9 @@ def forward(at, allowance, steps, order, first, start, columns, C_bar, cap, erro
 
 @kernel
 def forward_random(at, allowance, steps, q, start, columns, C_bar, cap, error, new, b):
-    """Update b through steps that each update variable i with probability q_i.
+    """Update the bounds b through random steps, each of which updates variable i with probability q_i.
 
-    at: [steps, variables of the present step]; new: scratch, as long as b.
+    at: [steps, variables of the present step]; `new` is scratch space, as long as b.
     """
     spent = 0
     while at[0] < steps and spent < allowance:
@@ -67,7 +71,7 @@ def forward_random(at, allowance, steps, q, start, columns, C_bar, cap, error, n
 
 @inlined
 def _updated(i, start, columns, C_bar, cap, error, b):
-    """Return min(1, min(cap_i, sum_j C_ij b_j) + error_i).
+    """Return the bound on variable i after an update: min(1, min(cap_i, sum_j C_ij b_j) + error_i).
 
     The cap bounds the distance of the exact conditional laws; the error of the update is added to it.
     """

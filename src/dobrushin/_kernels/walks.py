@@ -1,11 +1,12 @@
-"""Intervals for the odds of a binary variable by its tree of self-avoiding walks (theory page, "Walks").
+"""Intervals for the odds of a binary variable, from its tree of self-avoiding walks (theory page, "Walks").
 
-Half-edges of a variable stand side by side: those of v are start[v] to start[v + 1] - 1, `neighbor` is the other end
-and `twin` the half-edge of the other direction. With R the odds of the other end the half-edge h multiplies the odds of
-its own variable by (1 + alpha[h] R) / (1 + beta[h] R): 1 at R = 0, ratio[h] = alpha[h] / beta[h] at infinity.
+The half-edges of variable v are start[v] to start[v + 1] - 1; `neighbor` is the other end of a half-edge and `twin` the
+half-edge of the opposite direction. If R are the odds at the other end, half-edge h multiplies the odds of its own
+variable by its factor (1 + alpha[h] R) / (1 + beta[h] R): 1 at R = 0, and ratio[h] = alpha[h] / beta[h] at infinity.
 
-`odds` are those of a root by itself, beyond[h] those of the other end of h, without the edge by which it was reached.
-`exit_of[v]` is the half-edge by which the current walk left v, or -1; `fixed[v]` is a state or -1.
+`odds` are those of a variable by itself, and beyond[h] those of the other end of h without the edge itself.
+`exit_of[v]` is the half-edge by which the current walk left v, or -1; `fixed[v]` is the state of an observed variable,
+or -1.
 """
 
 import numpy as np
@@ -19,7 +20,10 @@ LEAST, MOST = 1e-300, 1e300
 
 @kernel
 def factor(alpha, beta, ratio, R):
-    """Return the factor of a half-edge at odds R, rounded to nearest; very large odds count as infinite."""
+    """Return the factor of a half-edge when its other end has odds R, rounded to nearest.
+
+    Very large odds count as infinite.
+    """
     if R > MOST or alpha * R > MOST or beta * R > MOST:
         return ratio
     return (1.0 + alpha * R) / (1.0 + beta * R)
@@ -27,23 +31,23 @@ def factor(alpha, beta, ratio, R):
 
 @kernel
 def lowered(low, factor):
-    """Return the lower end of a product; 0 where it is so small that doubles lose their precision."""
+    """Return low * factor rounded down; 0 if it is so small that floats lose their precision."""
     low = min(low * factor * DOWN, MOST)
     return low if low >= LEAST else 0.0
 
 
 @kernel
 def raised(high, factor):
-    """Return the upper end of a product. A factor of 0 may stand for one that is less than `LEAST`."""
+    """Return high * factor rounded up; a factor of 0 may stand for one below `LEAST`."""
     return max(high * max(factor, LEAST) * UP, LEAST)
 
 
 @kernel
 def prepare_walks(start, neighbor, twin, alpha, beta, ratio, beyond, rounds):
-    """Return the range of the factor of each half-edge over all states beyond it, and an estimate of its slope.
+    """Return, for each half-edge, the range of its factor over all states beyond it, and an estimate of its slope.
 
     Columns: lower end, upper end, logarithm of their ratio, |d log factor / d log R| at a fixed point of belief
-    propagation. The last two only steer.
+    propagation. The last two only decide which branches are expanded.
     """
     size = neighbor.size
     known = np.empty((size, 4))
@@ -84,8 +88,8 @@ def walk_odds(
 ):
     """Return an interval for the odds of the variable at the end of a walk, and the number of variables visited.
 
-    Branches are cut where their weight, times the logarithm of the width of their range, is below `least`; all are once
-    `most` variables have been visited. Any cut gives a valid interval.
+    A branch is cut when its weight times the log-width of its range is below `least`, and every branch once `most`
+    variables have been visited. The interval is valid for any choice of cuts.
     """
     n = start.size - 1
     u, weight, own = root, 1.0, odds[root]

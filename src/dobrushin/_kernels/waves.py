@@ -30,7 +30,7 @@ TOGETHER = 16  # sweeps of a grid that run at once: the memory that they touch s
 
 @kernel
 def levels(order, start, neighbor, n):
-    """Return the level of each step: the length of the longest path of dependent steps that ends at the step.
+    """Return the level of each step: the length of the longest chain of dependent steps that ends with it.
 
     Steps on equal or adjacent variables depend on each other.
     """
@@ -48,7 +48,7 @@ def levels(order, start, neighbor, n):
 
 @kernel
 def _stretch(lag, lo, hi, m, sweeps):
-    """Return the stretch of places lo to hi - 1, sorted by lag, that round m updates: 0 <= m - lag < sweeps."""
+    """Return the part of places lo to hi - 1, sorted by lag, that round m updates: those with 0 <= m - lag < sweeps."""
     if lo == hi or lag[lo] > m or lag[hi - 1] <= m - sweeps:
         return lo, lo
     begin = lo if lag[lo] > m - sweeps else lo + np.searchsorted(lag[lo:hi], m - sweeps + 1)
@@ -58,7 +58,10 @@ def _stretch(lag, lo, hi, m, sweeps):
 
 @kernel
 def ising_waves(sweeps, base, own_field, D, slot, coupling, number, lag, first, entry, key, gamma, x):
-    """Run `sweeps` cycles of an Ising model; the first step is number `base`. Spins are -1.0 and +1.0, by place."""
+    """Run `sweeps` cycles of an Ising model in waves; the first step has the number `base`.
+
+    Spins are -1.0 and +1.0, stored by place in the wave order.
+    """
     L = number.size
     last = lag.max()
     local = np.empty(BLOCK)
@@ -80,7 +83,7 @@ def ising_waves(sweeps, base, own_field, D, slot, coupling, number, lag, first, 
 
 @kernel
 def _local_fields(d, width, at, slot, coupling, field, x, h):
-    """Set h to the local fields of consecutive places with d neighbours each."""
+    """Set h to the local fields of consecutive places, whose variables have d neighbours each."""
     z = h.size
     for k in range(z):
         h[k] = field[k]
@@ -102,7 +105,10 @@ def _local_fields(d, width, at, slot, coupling, field, x, h):
 
 @kernel
 def potts_waves(sweeps, base, unary, D, slot, strength, number, lag, first, entry, key, gamma, x):
-    """Run `sweeps` cycles of a Potts model; strength and unary are exponentials, unary and x are stored by place."""
+    """Run `sweeps` cycles of a Potts model in waves; the first step has the number `base`.
+
+    `strength` and `unary` are exponentials of log-potentials; `unary` and x are stored by place in the wave order.
+    """
     k, L = unary.shape
     last = lag.max()
     weight = np.empty((k, BLOCK))
@@ -142,9 +148,9 @@ def potts_waves(sweeps, base, unary, D, slot, strength, number, lag, first, entr
 
 @kernel
 def arrange_grid(rows, columns, start, neighbor, theta, field, right, down, own):
-    """Fill in the couplings to the right and below, and the fields, in the order of diagonals.
+    """Fill in the couplings to the right and below and the fields of a grid, in the order of diagonals.
 
-    Return whether the neighbours, whose number is that of a grid, are the neighbours on a grid in increasing order.
+    Return whether the model's neighbours are those of a grid, in increasing order.
     """
     width, e, is_grid = min(rows, columns), 0, True
     for r in range(rows):
@@ -173,7 +179,7 @@ def arrange_grid(rows, columns, start, neighbor, theta, field, right, down, own)
 
 @kernel
 def sweep_diagonals(sweeps, base, rows, columns, right, down, field, key, gamma, x):
-    """Run `sweeps` sweeps of a grid by diagonals; the first step is number `base` of the scan."""
+    """Run `sweeps` sweeps of a grid by diagonals; the first step has the number `base`."""
     n, D = rows * columns, rows + columns - 1
     for done in range(0, sweeps, TOGETHER):
         S = min(TOGETHER, sweeps - done)
@@ -212,7 +218,7 @@ def _diagonal(d, number, R, C, right, down, field, key, gamma, x):
 
 @kernel
 def _site(r, c, number, R, C, at, before, after, right, down, field, key, gamma, x):
-    """Update a site on the border."""
+    """Update a site on the border of the grid."""
     h = field[at + r]
     if r > 0:
         h += down[before + r - 1] * x[before + r - 1]

@@ -1,4 +1,4 @@
-"""Mini-buckets (Dechter and Rish 2003; Liu and Ihler 2011): messages, tries that end early, bets on weights.
+"""Loops for mini-buckets (Dechter and Rish 2003; Liu and Ihler 2011): messages, importance samples, and intervals.
 
 Theory page, "Bounded weights". Tables hold logarithms in C order; -inf stands for a forbidden state. The last axis of
 all tables of a bucket is the variable that the bucket sums out.
@@ -32,7 +32,7 @@ def advance(digit, sizes, strides, at):
 
 @kernel
 def add_table(out, sizes, strides, table):
-    """Add a table to `out`, repeated along the axes with stride 0."""
+    """Add a table to `out`, repeated along the axes on which the table's stride is 0."""
     last, step, at = sizes[sizes.size - 1], strides[sizes.size - 1], 0
     digit = np.zeros(sizes.size, dtype=np.int64)
     for e in range(0, out.size, last):
@@ -48,7 +48,7 @@ def add_table(out, sizes, strides, table):
 
 @kernel
 def add_up(table, sizes, strides, out):
-    """Add a table of numbers, summed over the axes with stride 0, to `out`."""
+    """Add a table of numbers to `out`, summed over the axes on which the stride of `out` is 0."""
     last, step, at = sizes[sizes.size - 1], strides[sizes.size - 1], 0
     digit = np.zeros(sizes.size, dtype=np.int64)
     for e in range(0, table.size, last):
@@ -65,7 +65,7 @@ def add_up(table, sizes, strides, out):
 
 @kernel
 def exponentials(table, top, scale):
-    """Return exp((table - top) scale), with 0 for numbers below e^-690."""
+    """Return exp((table - top) * scale) for each entry, and 0 for results below e^-690."""
     out = np.empty(table.size)
     for e in range(table.size):
         t = (table[e] - top) * scale
@@ -75,7 +75,7 @@ def exponentials(table, top, scale):
 
 @kernel
 def log_sums(table, states, weight, out):
-    """Set out[s] to the Hölder message w log sum_x exp(table[s, x] / w), the log of a sum for weight w = 1."""
+    """Set out[s] to w log sum_x exp(table[s, x] / w), the message of a mini-bucket with Hölder weight w."""
     inverse = 1.0 / weight
     for s in range(out.size):
         top = table[s * states]
@@ -93,7 +93,7 @@ def log_sums(table, states, weight, out):
 
 @kernel
 def shares(table, states, weight, belief, out):
-    """Set out[s, x] to belief[s] exp(table[s, x] / w) / sum_x exp(table[s, x] / w) for weight w."""
+    """Set out[s, x] to belief[s] times the conditional share exp(table[s, x] / w) / sum_x exp(table[s, x] / w)."""
     inverse = 1.0 / weight
     for s in range(belief.size):
         top = table[s * states]
@@ -112,11 +112,11 @@ def shares(table, states, weight, belief, out):
 
 @kernel
 def tighten(sizes, states, strides, start, products, inverses, which, out):
-    """Tighten the message of group r = `which`, given the messages of the other groups of its bucket.
+    """Lower the message of mini-bucket r = `which` as far as the messages of the bucket's other mini-buckets allow.
 
     out[S_r] is the maximum over the rest of S of sum_x prod_s products_s[S_s, x] / prod over s != r of messages_s[S_s].
-    The messages of group s begin at start[s], its products at states * start[s]. `sizes` are the sizes of the axes S,
-    and `strides` has a row for each group. A message of 0 has the inverse 0.
+    The messages of mini-bucket s begin at start[s], its products at states * start[s]. `sizes` are the sizes of the
+    axes S, and `strides` has a row for each mini-bucket. A message of 0 has the inverse 0.
     """
     groups, axes = strides.shape
     at = start.copy()
@@ -151,13 +151,14 @@ def tighten(sizes, states, strides, start, products, inverses, which, out):
 
 @kernel
 def draw_tries(keys, threshold, steps, reads, pairs, constants, table, asked, x, out):
-    """Draw tries from the proposal, last variable first; out has the logarithm of each weight and the asked states.
+    """Draw tries (importance samples) from the proposal, last variable first.
 
-    Step t is about variable steps[0, t] with steps[1, t] states. Its bucket is the sum of the reads steps[2, t] to
-    steps[3, t] - 1. The reads steps[3, t] to steps[2, t + 1] - 1 are the messages of a split bucket, to which
-    constants[t] is added. The variable is drawn if steps[4, t] is 1. Read r begins at reads[0, r], plus stride times
-    state for the pairs from reads[1, r] on. A try whose log-weight falls below `threshold` continues with the
-    probability that keeps the mean weight.
+    out[0] is the logarithm of each weight, and out[1 :] the states of the wanted variables `asked`. Step t is about
+    variable steps[0, t] with steps[1, t] states. Its bucket is the sum of the reads steps[2, t] to steps[3, t] - 1. The
+    reads steps[3, t] to steps[2, t + 1] - 1 are the messages of a split bucket, to which constants[t] is added. The
+    variable is drawn if steps[4, t] is 1. Read r begins at reads[0, r], plus stride times state for the pairs from
+    reads[1, r] on. A try whose log-weight falls below `threshold` continues with the probability that keeps the mean
+    weight.
     """
     log = np.empty(64)
     for c in range(keys.shape[1]):
@@ -215,7 +216,10 @@ def draw_tries(keys, threshold, steps, reads, pairs, constants, table, asked, x,
 
 @kernel
 def wealth(y, z, bets, share, p, sign):
-    """Return log prod_t (1 + sign b_t (y_t - p z_t)), bets b_t cut at share / p, or share / (1 - p) for sign -1."""
+    """Return the log-wealth log prod_t (1 + sign b_t (y_t - p z_t)) of bets against the mean p.
+
+    Bets b_t are cut at share / p, or at share / (1 - p) for sign -1.
+    """
     room = p if sign > 0.0 else 1.0 - p
     most = share / room if room > 1e-300 else np.inf
     total, product = 0.0, 1.0
@@ -229,7 +233,10 @@ def wealth(y, z, bets, share, p, sign):
 
 @kernel
 def bet(y, z, aim, sums):
-    """Return bets aim * sum z / sum (y - m z)^2 over earlier values; `sums` are sum z, sum y, sum of squares."""
+    """Return the bets aim * sum z / sum (y - m z)^2, each from earlier values only, with m = sum y / sum z.
+
+    `sums` are sum z, sum y and the sum of squares, which are updated.
+    """
     bets = np.empty(y.size)
     for t in range(y.size):
         bets[t] = aim * sums[0] / sums[2]
@@ -242,7 +249,7 @@ def bet(y, z, aim, sums):
 
 @kernel
 def limit(y, z, bets, share, needed, sign, inside):
-    """Return the lower end (sign 1) or the upper end (sign -1) of the interval of all p with log-wealth below `needed`.
+    """Return one end of the interval of all p with log-wealth below `needed`: the lower for sign 1, else the upper.
 
     The wealth falls with p for sign 1 and rises for sign -1. Bisection begins at `inside`; if this point is itself
     outside, the result is the end of a larger interval.
