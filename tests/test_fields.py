@@ -329,7 +329,7 @@ def test_what_rounding_leaves_is_held_against_the_tolerance():
     true = 1 / sum(Fraction(float(number)) for number in field.precision[[5]].data)  # all means are the same
     assert answer.lower[0] <= true <= answer.upper[0]
     assert 0.01 < answer.half_width[0] <= 1e7
-    with pytest.raises(db.CertificateError, match=r"exact: rounding leaves .* more than 0\.01"):
+    with pytest.raises(db.CertificateError, match=r"exact: the rounding error of .* exceeds the tolerance 0\.01"):
         db.estimate(field, [5], tolerance=0.01, method="exact")
 
 

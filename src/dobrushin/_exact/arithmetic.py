@@ -301,7 +301,7 @@ class Plain(_StepTables):
     """Elimination in ordinary floats: tables are scaled by powers of 2, and the error through underflow is bounded."""
 
     def __init__(self, program: SumProgram, tables: FactorTables, shifts: Shifts) -> None:
-        super().__init__(program, shifts, 746.0)  # exp of less is 0, and then in the absolute error
+        super().__init__(program, shifts, 746.0)  # exp of smaller numbers is 0, which the absolute error covers
         factors = np.exp(shifts.logs)
         self._fill(factors)
         if len(factors):

@@ -273,8 +273,8 @@ class RegionFactors:
         ends, signs = ends[signs != 0], signs[signs != 0]
         high = np.ones(len(self.inside), dtype=np.int64)
         if (signs < 0).any():
-            # Two copies of the graph: negative edges join the one to the other. A variable is high where its first copy
-            # hangs together with that of the first variable of its component.
+            # Two copies of the graph, which the negative edges connect with each other. A variable is high if its first
+            # copy is connected with the first copy of the first variable of its component.
             n, (i, j) = len(high), ends.T
             across = n * (signs < 0)
             rows, columns = np.concatenate([i, i + n]), np.concatenate([j + across, j + n - across])

@@ -42,7 +42,7 @@ MAX_SUMMED_ENTRIES = 2.0**40
 _PIECE_VARIABLES = 2**12
 # An order with at most this number of entries per variable is summed sooner than a better one is found.
 _GOOD_ENTRIES_PER_VARIABLE = 64.0
-_STAGE = "an order of summing"
+_STAGE = "an elimination order"
 # Searches with at most this number of variables take negligible time.
 _QUICK_VARIABLES = 64
 

@@ -28,7 +28,7 @@ _FEW_TABLES, _SMALL_TABLE_ENTRIES = 6, 2**12
 _MANY_TABLES = 12
 # Tables between looks at the limit on planning.
 _TABLES_PER_LOOK = 1024
-_STAGE = "steps of summing"
+_STAGE = "the steps of an elimination"
 
 Scope = tuple[int, ...]
 _Read = tuple[int, Scope]  # a group that is read, and its number

@@ -140,7 +140,7 @@ def _read(form: Form) -> WalkTree | str:
     merged = np.zeros((len(ends), 2, 2))
     np.add.at(merged, place.ravel(), pairs)
     if np.isneginf(own[:, 0]).any() or np.isneginf(merged[:, 0]).any() or np.isneginf(merged[:, :, 0]).any():
-        return "state 0 of some variable is not allowed beside every state of its neighbours."
+        return "state 0 of some variable is forbidden by its own potential or beside a neighbour's state."
     largest = sizes_of(merged)
     if largest > _LARGEST:
         return "potentials are too large."

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 # The methods for fields, by name, in the order in which "auto" asks them.
 FIELD_METHODS: dict[str, type[Method]] = {}
 # Number of variables above which a region around each target is tried before the whole field is factorised; and the
-# number of variables for each mean below which one factorisation, which gives all means, is cheaper nevertheless.
+# number of variables per wanted mean below which one factorisation, which gives all means, is cheaper even then.
 _WHOLE_VARIABLES, _MANY_MEANS = 20_000, 100
-# Systems up to this size are solved directly; larger ones are bounded by their largest row.
+# Systems up to this size are solved directly; solutions of larger ones are bounded by the largest row sum.
 _DIRECT_VARIABLES = 60_000
 _START_SWEEPS, _START_DEVIATIONS = 400, 0.01
 _SOLVER_MARGIN = 1e-7
@@ -117,7 +117,7 @@ class FieldSpace(Space):
         space: FieldSpace = self.derive("provable", make)
         return space
 
-    # -- what is solved ------------------------------------------------------------------------
+    # -- for the methods that solve linear systems ---------------------------------------------
 
     @property
     def is_gaussian(self) -> bool:
@@ -158,7 +158,7 @@ class FieldSpace(Space):
             known = np.sort(np.concatenate([known, shell]))
         return self.form, known, None
 
-    # -- what bounds distances -----------------------------------------------------------------
+    # -- bounds on distances -------------------------------------------------------------------
 
     @cached_property
     def variances(self) -> NDArray[np.float64]:
@@ -232,10 +232,10 @@ class FieldSpace(Space):
         i = int(free[worst[0]])
         needed = float(np.abs(form.couplings[[i]]).sum())
         reason = (
-            "the influence of the unbounded variables on each other has a spectral radius of 1 or more, so that the "
-            f"field need not forget its start; the strongest rows are those of {shown}. The diagonal of "
+            "the influence of the unbounded variables on each other has a spectral radius of 1 or more, so that "
+            f"chains may not forget their start; the largest row sums are those of {shown}. The diagonal of "
             f"{labels[i]!r}, {form.diagonal[i]:.3g}, would have to be above {needed:.3g}, the sum of its "
-            "couplings, for its row to be below 1."
+            "couplings, for its row sum to be below 1."
         )
         return CertificateError({"dobrushin": reason}, REMEDY)
 
@@ -300,12 +300,12 @@ class Anchor:
         for term, amount in form.likelihood:
             if (wrong := term.find_overflow(amount, size, form.lower)).any():
                 label = self.space.model.labels[int(np.argmax(wrong))]
-                reason = f"e^x of variable {label!r} may be above e^{LARGEST_EXPONENT}."
+                reason = f"variable {label!r} may be above {LARGEST_EXPONENT}, where its likelihood term e^x overflows."
                 raise CertificateError({"dobrushin": reason}, REMEDY)
         degree = np.diff(form.couplings.indptr)
         finite = np.flatnonzero(form.is_finite)
         inside = np.maximum(np.abs(form.lower[finite]), np.abs(form.upper[finite]))
-        # Of the linear term c of a conditional law, and of psi' at its mode.
+        # Errors of the linear term c of a conditional law, and of psi' at its mode.
         field = (degree + 8.0) * 2.0**-52 * (size + form.diagonal * reach) + form.error_of_slopes(reach)
         deviation = 1.0 / np.sqrt(form.curvature)
         slopes = sum(term.bound_draws(amount) for term, amount in form.likelihood)
@@ -366,7 +366,7 @@ def supersolve(matrix: Any, fixed: NDArray[np.float64]) -> NDArray[np.float64] |
     rho = float(sums.max(initial=0.0))
     a = None
     if n <= _DIRECT_VARIABLES:
-        # C is taken a little too large: the difference covers the rounding of the solution.
+        # C is increased slightly, so that the solution satisfies the inequality in spite of rounding.
         system = sparse.csc_array(sparse.eye_array(n) - matrix * (1.0 + _SOLVER_MARGIN))
         with np.errstate(all="ignore"):
             try:
@@ -375,7 +375,7 @@ def supersolve(matrix: Any, fixed: NDArray[np.float64]) -> NDArray[np.float64] |
                 a = None
     if (a is None or not _is_supersolution(matrix, a, fixed, slack)) and rho < 1.0:
         a = np.full(n, float(fixed.max()) / (1.0 - rho) * (1.0 + 1e-12))
-        for _ in range(50):  # of a supersolution, C a + r is a smaller one
+        for _ in range(50):  # if a is a supersolution, C a + r is a smaller one
             a = (matrix @ a + fixed) * slack
     return a if a is not None and _is_supersolution(matrix, a, fixed, slack) else None
 
@@ -398,7 +398,8 @@ def _rest(form: FieldTerms, point: NDArray[np.float64]) -> NDArray[np.float64]:
         find_modes(form.diagonal, frozen(c), form.amounts, form.lower, form.upper, near, excess)
     with np.errstate(over="ignore", invalid="ignore"):
         size += sum(term.bound_slope(amount, near) for term, amount in form.likelihood)
-    terms = np.maximum(np.diff(form.couplings.indptr) + 8.0, 16.0 * form.is_plain)  # the checker takes some for granted
+    # For a proof at least 16 roundings: the checker allows for a relative rounding of 1e-14 in any case.
+    terms = np.maximum(np.diff(form.couplings.indptr) + 8.0, 16.0 * form.is_plain)
     rounding = (size * 2.0**-50 * terms + form.error_of_slopes(np.abs(point))) / form.diagonal
     rest: NDArray[np.float64] = np.abs(near - point) + excess + rounding + 1.0 / np.sqrt(form.diagonal)
     return rest * (1.0 + 8 * UNIT)

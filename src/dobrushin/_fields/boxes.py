@@ -378,9 +378,9 @@ class _BoxSearch:
     def _too_wide(self, stage: BoxStage) -> CertificateError:
         i = int(np.argmax(stage.half))
         return _refuse(
-            f"no box around the field has a probability outside that can be bounded: with half-widths of up to "
-            f"{stage.half[i]:.3g} the counts say too little. A larger precision, narrower priors of coefficients, or "
-            "limits (lower=, upper=) help."
+            "the probability outside a box around the field has no useful bound: half-widths of up to "
+            f"{stage.half[i]:.3g} would be needed, where the observations constrain the variables too little. A larger "
+            "precision, narrower priors of coefficients, or limits (lower=, upper=) help."
         )
 
 

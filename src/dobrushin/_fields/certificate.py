@@ -71,12 +71,12 @@ class FieldVariation(Variation):
 
     _unit: NDArray[np.float64]
     _tilt: NDArray[np.float64]
-    _missed: NDArray[np.float64]  # for each variable, the chance that it was never updated
+    _missed: NDArray[np.float64]  # for each variable, P(never updated) + the total variation of a draw by rounding
     _anchor: Anchor | None = None  # for a proof
     _kind_of_bounds: ClassVar[str] = "each target, in Wasserstein distance"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_anchor": None}  # it would take the field along
+        return {**super().__getstate__(), "_anchor": None}  # an anchor contains the whole field
 
     @property
     def per_variable(self) -> NDArray[np.float64]:
@@ -153,7 +153,9 @@ def _(
         requirement = "None for a field (see 'initial')"
         raise ArgumentError("initial_disagreement", requirement, initial_disagreement)
     if np.ndim(update_error) or update_error != 0.0:
-        raise ArgumentError("update_error", "0 for a field, which knows its own", update_error)
+        raise ArgumentError(
+            "update_error", "0 for a field, whose certificate includes the errors of draws", update_error
+        )
     space, scan = space_of(model), as_scan(scan, model)
     objective = read_objective(space.known, targets, weights)
     result = certify(space.anchor_at(read_start(model, initial)), scan, objective)
@@ -167,14 +169,14 @@ def certify(anchor: Anchor, scan: Scan, objective: Objective) -> FieldVariation:
     space, unit, errors = anchor.space, anchor.unit, anchor.errors
     if (errors.distance > 1.0 / np.sqrt(space.form.diagonal))[~space.form.is_bounded].any():
         raise CertificateError(
-            {"dobrushin": "draws of an unbounded variable are off by more than its own size."}, REMEDY
+            {"dobrushin": "the rounding error of an unbounded variable's draws exceeds its standard deviation."}, REMEDY
         )
     with np.errstate(over="ignore"):
         error = np.minimum(errors.distance / unit * (1.0 + 8 * UNIT), 1.0)
     scaled = Objective(objective.positions, objective.weights * unit[objective.positions] * (1.0 + 2 * UNIT), False)
     plain = evaluate(ScaledRows(anchor), scan, scaled, anchor.initial, error)
     distance = plain.target_bounds * unit[objective.positions]
-    # The law that the last draw is near to: its linear term is rounded, and it is missed with some chance.
+    # The last draw is near a law whose linear term is rounded, except with a small probability.
     missed = never_updated(scan, space.form.n_variables) + anchor.slips
     loose = (distance * space.tilt[objective.positions] + missed[objective.positions]) * (1.0 + 16 * UNIT)
     total = min(1.0, float(np.minimum(loose, 1.0).sum()) * inflation(len(loose)))
@@ -265,7 +267,7 @@ class ChainBounds:
         """
         form, rows = self.anchor.space.form, self._rows
         g = np.where(form.is_finite, np.inf, np.minimum(1.0 / form.curvature, 0.25 * form.width**2))
-        more = 1.0 / (form.curvature * self.anchor.space.variances) * (1.0 + 8 * UNIT)  # than means move
+        more = 1.0 / (form.curvature * self.anchor.space.variances) * (1.0 + 8 * UNIT)  # ratio to the moves of means
         sizes = np.diff(rows.start)
         moved = rows.values * np.repeat(np.maximum(more, 1.0)[rows.numbering.positions], sizes)
         return float(np.sqrt(self._pull_back(objective, g, frozen(moved)))) * (1.0 + 4 * UNIT)
@@ -277,7 +279,7 @@ class ChainBounds:
         bend = form.diagonal + sum(term.least_curvature(amount, point, point) for term, amount in form.likelihood)
         slope = form.diagonal * point - form.linear + form.couplings @ point
         slope += sum(term.slope(amount, point) for term, amount in form.likelihood)
-        pull = bend * point - slope  # of the normal law with the same slope and curvature at the start
+        pull = bend * point - slope  # linear term of the normal law with the same slope and curvature
         guess = np.minimum(space.variances, 1.0 / bend)
         guess = np.fmin(guess, truncated_variance(bend, form.lower, form.upper, pull, pull))
         guess = np.where(form.is_finite, space.variances, guess)
@@ -300,9 +302,10 @@ class ChainBounds:
         return float(total[0]) * inflation(2 * (width + 2) * len(own) + len(own) + 8) + 2.0**-1000
 
 
-# Share of the tolerance that is kept for the errors of draws, which the search does not include.
+# Share of the tolerance that is reserved for the errors of draws, which the search does not include.
 _DRAW_ERROR_SHARE = 1e-6
-# The sweeps that a diagnosis certifies, and the distance, in conditional standard deviations, that it calls close.
+# Numbers of sweeps that a diagnosis certifies, and the largest distance that counts as close, in conditional standard
+# deviations.
 _DIAGNOSED_SWEEPS, _CLOSE_DEVIATIONS = (10, 100), 0.05
 
 
@@ -329,7 +332,7 @@ def _(model: GaussianField, method: InfluenceMethod = "best", rows: Iterable[Has
 
 def _refuse(influence: FieldInfluence, *args: Any, **options: Any) -> Any:
     del args, options
-    raise ArgumentError("model", "the field itself, which knows its start", influence)
+    raise ArgumentError("model", "the field itself: an influence matrix has no initial point of chains", influence)
 
 
 for _function in (variation, optimize_scan, greedy_scan, shortest_scan):
@@ -385,7 +388,7 @@ def _(
         raise ToleranceError(tolerance, best.variation.value, error.why, result=best) from None
     result = search.certify(found)
     if _measure(result, search.objective, options.get("criterion", "sum")) > tolerance:
-        why = "What is left are the errors of draws, which no longer scan takes away."
+        why = "The rest comes from the rounding errors of draws, which a longer scan cannot reduce."
         raise ToleranceError(tolerance, result.variation.value, why, result=result)
     return result
 

@@ -45,7 +45,7 @@ class FieldKernel(ArrayKernel):
     sites: tuple[NDArray[np.float64], ...]
     values: tuple[NDArray[Any], ...]
     couplings: NDArray[np.float64]
-    point: NDArray[np.float64]  # where every chain starts, by own number
+    point: NDArray[np.float64]  # where every chain starts: one number for each variable of the region
     error: NDArray[np.float64]
     work_of_sites: NDArray[np.float64]
     fixed_start: FixedStart | None = field(default=None, compare=False)
@@ -84,7 +84,7 @@ class FieldKernel(ArrayKernel):
         )  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "fixed_start": None}  # only the process that asked has to know all of it
+        return {**self.__dict__, "fixed_start": None}  # only the main process needs the state of the whole model
 
     def errors_in(self, scan: Scan) -> NDArray[np.float64]:
         return self.error[self.region.updated]
@@ -135,9 +135,9 @@ def make_kernel(anchor: Anchor, scan: Scan, start: str = "near the modes") -> Fi
     return FieldKernel.start_at(form, region, FixedStart(anchor.point, start), error)
 
 
-# Shares of undecidable draws below this part of the tolerance are left to chance.
+# A share of undecidable draws below this part of the tolerance is neglected in the plan.
 _TINY_SHARE = 1e-6
-# Stages pay where the first one is expected to need less than this part of the chains that are planned otherwise.
+# Stages are used if the first one is expected to need less than this part of the chains planned without stages.
 _STAGES_PAY = 0.8
 _UNDECIDED = (
     "the bias is certified before sampling, but a share of up to {} of the draws may be too close to an end of the "
@@ -158,7 +158,7 @@ class FieldChains(Dobrushin):
     reason: ClassVar[str] = "certified before sampling: Dobrushin's bound in Wasserstein distance reaches the tolerance"
     start: ClassVar[str] = "from the point at which all chains start"
     bounded: ClassVar[str] = "far {} can still be from the field, in Wasserstein distance"
-    caution: ClassVar[str] = " No sample variance is relied on where a variable has no bounds."
+    caution: ClassVar[str] = " For unbounded variables the intervals do not rely on a sample variance alone."
 
     def __init__(
         self, query: Query, plan: Plan, kernel: FieldKernel, bias: Bias, chain: ChainBounds, clips: list[Clip | None]
@@ -184,18 +184,18 @@ class FieldChains(Dobrushin):
             raise cls.refuse("no scan of an affordable length brings the bias below the tolerance.")
         chain = ChainBounds(anchor, scan)
         if query.proof and not chain.drift.chance < 1.0:
-            raise cls.refuse("a proof says how far chains drift from exact ones, which has no bound here.")
+            raise cls.refuse("a proof needs a bound on how far rounding makes chains drift, and none was found.")
         bias = proven.largest
         clips = [
             _clip_for(query, proven.certificate, chain, question, tolerance - bias) for question in query.questions
         ]
         undecided = _undecided(query, chain)
-        reaches = bias + 0.5 * undecided < tolerance  # else draws are counted all the same
+        reaches = bias + 0.5 * undecided < tolerance  # otherwise draws are counted nevertheless
         slacks = [clip.slack for clip in clips if clip is not None]
         left = tolerance - bias - max(*slacks, 0.5 * undecided if reaches else 0.0, 0.0)
         chains = chains_needed(query, clips, left)
         if left <= 0 or not chains:
-            raise cls.refuse("the random error, and how far draws are off, have no bound that reaches the tolerance.")
+            raise cls.refuse("the bounds on the random error and on the rounding of draws exceed the tolerance.")
         kernel = make_kernel(anchor, scan)
         seconds = kernel.seconds(float(len(scan)) * _chains_expected(clips, chains), scan)
         plan = cls.draft(
@@ -215,7 +215,7 @@ class FieldChains(Dobrushin):
     def make_tallies(self, aim: float) -> list[Tally]:
         query: Any = self.query
         errors, biases = query.space.anchor.errors, [float(bound[0]) for bound in self.bias.bounds]
-        if query.proof:  # states how far whole chains are off
+        if query.proof:  # a proof states how far whole chains are off
             errors = errors._replace(place=self.drift.each)
             pairs = zip(query.questions, biases, strict=True)
             biases = [bias + question.is_counted * self.drift.chance for question, bias in pairs]
@@ -233,7 +233,7 @@ def _bound_bias(query: Query, scan: Scan) -> Bias:
         "the bias is bounded by the Dobrushin variation of the scan in Wasserstein distance (influence by "
         f"{name_theorems(query, scan)}), from one fixed start, rounded upwards"
     )
-    # Tallies widen by the bias themselves: that of a quantile is one of its level.
+    # No widening here: tallies add the bias themselves, because for a quantile it is a bias of the level.
     return Bias(bounds, [np.zeros(1) for _ in bounds], words, certificate)
 
 
@@ -296,6 +296,6 @@ def chains_needed(query: Query, clips: list[Clip | None], left: float) -> int:
         for clip in clips
     ]
     chains = -(-max(64, *needed) // 64) * 64 if all(needed) else 0
-    # More chains than a mean needs may be more than its draws allow.
+    # With more chains than a mean needs, drifting chains may use up its error probability.
     is_finite = all(clip is None or math.isfinite(clip.half_width(chains, query.error)) for clip in clips if chains)
     return chains if is_finite else 0

@@ -35,19 +35,20 @@ from dobrushin._shared.intervals import BernsteinMean
 from dobrushin._shared.running import Running
 from dobrushin.errors import CertificateError
 
-# Shares of the tolerance that are tried for the probability outside the box; and the share for the total variation of a
-# chain from the field on the box, which the logarithm of the number of steps pays for.
+# Shares of the tolerance that are tried for the probability outside the box, and its largest value.
 _OUTSIDE_SHARES, _MOST_OUTSIDE = (0.05, 0.12, 0.25), 0.02
 # Shares for a standard deviation: squares are large outside the box, so the shares are smaller. The first share whose
 # plan takes at most this many times as long as the cheapest plan is used.
 _DEVIATION_SHARES, _WORTH = (0.005, 0.02, 0.06, 0.12, 0.25), 2.0
+# Share of the tolerance for the total variation of a chain from the field on the box, and its largest value. Both are
+# small, because the number of steps grows with their logarithm only.
 _CHAIN_SHARE, _MOST_CHAIN = 0.002, 1e-4
 # Share of the error probability for the means that show where the field is in its box.
 _CENTRE_SHARE = 0.01
 # Deviations from the mean beyond which values are clipped, for a standard deviation.
 _CLIP_DEVIATIONS = 3.7
 _UP = 1.0 + 1e-9
-# If another method has a plan shorter than this, it is used, and this method is not planned.
+# If another method has a plan of at most this number of seconds, it is used, and this method is not planned.
 _LONG_SECONDS = 10.0
 
 
@@ -55,7 +56,7 @@ _LONG_SECONDS = 10.0
 class SpreadKernel(FieldKernel):
     """Kernel for chains of a field that start uniformly on an interval for each variable."""
 
-    spread: Floats = field(default_factory=lambda: np.zeros(0))  # half of the widths, by own number
+    spread: Floats = field(default_factory=lambda: np.zeros(0))  # half of the width for each variable of the region
 
     def start(self, master: NDArray[np.uint64], chains: range) -> Floats:
         keys = streams_of(master, chains, 1)
@@ -174,7 +175,7 @@ class FieldEntropy(FieldChains):
             half = boxed.stages[-1].half
             words += (
                 f"; the half-widths of the box are {half.min():.3g} to {half.max():.3g}, and the probability outside "
-                f"is at most {boxed.outside:.1e}, which rests on the means of all variables that the chains gave"
+                f"is at most {boxed.outside:.1e}, which the run verifies by the sample means of all variables"
             )
         rows = [np.array([bias]) for bias, _ in bounds]
         return cls(own, plan, kernel, Bias(rows, [np.zeros(1) for _ in rows], words), boxed, off, clips)
@@ -279,7 +280,7 @@ class DeviationTally(FieldTally):
             (mean + boxed.moved(question.positions, np.ones(1)) + off * width + place) * _UP,
             (square + boxed.moved_square(i) + (off * self.reach + 2.0 * place) * self.reach) * _UP + 2.0**-40 * place,
         )
-        # The half-widths that this number of chains gives with the variances of a normal law: half of the proxy, say.
+        # Expected half-widths for this number of chains, if x has a normal law with half of the proxy as its variance.
         scale = math.sqrt(math.log(4.0 / terms.error) / max(chains, 1))
         share = 0.5 * float(boxed.variance[i]) / self.reach**2
         self.mean = BernsteinMean(0.5 * terms.error, scale * math.sqrt(0.5 * share))

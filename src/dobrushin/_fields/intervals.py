@@ -221,12 +221,12 @@ def make_clips(
             return [Clip(0.0, math.inf, math.inf, 0.0, 1.0, SHARES[0])]
         return [Clip(least, most - least, 0.25 * (most - least) ** 2, 0.0, 0.0, SHARES[0])]
     centre = float(question.values(states[None, :], 0)[0])
-    reach = (_CLIP * sigma + distance) * (1.0 + 1e-9) + 2.0**-50 * abs(centre) + 1e-300  # never nothing
+    reach = (_CLIP * sigma + distance) * (1.0 + 1e-9) + 2.0**-50 * abs(centre) + 1e-300  # never 0
     low, high = max(least, centre - reach), min(most, centre + reach)
     span = (high - low) * (1.0 + 1e-15)
     clipped = 0.0 if (low, high) == question.bounds else 2.0 * sigma / _CLIP * math.exp(-0.5 * _CLIP**2) * 1.01
     slack = clipped + drifted + span * chance + 2.0**-48 * (abs(low) + span)
-    bounded = Clip(low, span, 0.25 * span**2, slack, 0.0, SHARES[0])  # whatever the draws are
+    bounded = Clip(low, span, 0.25 * span**2, slack, 0.0, SHARES[0])  # valid for any law of the draws
     return [bounded, Clip(low, span, min(sigma2, bounded.proxy), slack, chance, SHARES[0], steepness)]
 
 
@@ -264,7 +264,7 @@ class FieldTally(Tally):
         self.take(self.question.values(states, first))
 
     def limits(self, outcomes: int, error: float, wrong: float, early: bool) -> tuple[NDArray[np.float64], ...]:
-        del outcomes, error, wrong  # it knows its own
+        del outcomes, error, wrong  # `terms` has what the tally needs
         return tuple(np.array([number]) for number in self.ends(early))
 
     @abstractmethod
@@ -305,7 +305,7 @@ def undecidable_share(question: Any, errors: DrawErrors) -> float:
     steep = [term.near_mode(float(amount[i]), pull, float(form.lower[i])) for term, amount in form.likelihood]
     curvature = float(form.diagonal[i]) + sum(bend for _, bend in steep)
     has_ends = np.isfinite(form.lower[i]) or np.isfinite(form.upper[i])
-    slope = pull + sum(slope for slope, _ in steep) if has_ends else 0.0  # at the mode
+    slope = pull + sum(slope for slope, _ in steep) if has_ends else 0.0  # bounds the slope at the mode
     # Over this distance the exponent falls by at most 3 / 2, and e^x grows at most by a factor of e.
     room = min(1.0, 0.5 * float(form.width[i]), 1.0 / max(slope, math.sqrt(curvature)))
     return min(1.0, len(ends) * 2.0 * error * math.exp(1.5) / room)

@@ -141,7 +141,7 @@ class Softplus(Term):
         return amount, 0.25 * amount
 
 
-# The order of rows of `FieldTerms.amounts`, which `_kernels/field_draws.py` knows.
+# Terms in the order of the rows of `FieldTerms.amounts`, which `_kernels/field_laws.py` assumes.
 TERMS: tuple[Term, ...] = (Exponential(), Softplus())
 
 

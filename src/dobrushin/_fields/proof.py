@@ -28,7 +28,7 @@ from dobrushin._proof.writers import cycle_of
 from dobrushin._scan import Scan
 from dobrushin.errors import ArgumentError
 
-# Bounds on the start are rounded up by this share.
+# Bounds on the distances from the initial point are rounded up by this share.
 _START_MARGIN = 1e-10
 # Ends of intervals are rounded outwards to this part of their width.
 _END_PART = 1e-6
@@ -112,7 +112,7 @@ def write_field_variation(certificate: FieldVariation, path: str | os.PathLike[s
     """Write the proof of a certificate (see `FieldVariation.write_proof`)."""
     scan, objective, anchor = certificate._scan, certificate._objective, certificate._anchor
     if scan.is_random:
-        requirement = "one of a fixed scan: random steps are bounded on average, and the checker knows single scans"
+        requirement = "one of a fixed scan: the checker does not support random scans"
         raise ArgumentError("certificate", requirement, certificate)
     if anchor is None:
         requirement = "made in this process, of a field without evidence"
@@ -134,8 +134,8 @@ def _(space: FieldSpace, estimate: Estimate, path: str | os.PathLike[str]) -> No
     method, run = asked.transcript.method, asked.transcript.run
     if not isinstance(method, FieldChains) or not method.query.proof:
         requirement = (
-            "one for which proof= or verify= was set beforehand: chains of a field are then as many as was planned, "
-            "with bounds that the checker can make again"
+            "one for which proof= or verify= was set beforehand: only then is the number of chains fixed in advance, "
+            "with bounds that the checker can recompute"
         )
         raise ArgumentError("estimate", requirement, estimate.headline)
     if run.trouble is not None:

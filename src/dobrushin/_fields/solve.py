@@ -244,7 +244,7 @@ class Solving(Method):
         if not query.space.is_gaussian:
             raise cls.refuse("the field is truncated, or has a likelihood that is not normal.")
         if any(question.name is not None for question in query.questions):
-            raise cls.refuse("statistics are sampled.")  # their means are not linear
+            raise cls.refuse("the mean of a statistic is not linear, so that it has to be sampled.")
         limits, largest = [], 0
         with bar(len(query.questions), "solving", "targets") as report:
             for limit, size in cls.solve(query, choice):
@@ -262,7 +262,7 @@ class Solving(Method):
         words = (
             "the field is Gaussian: its mean solves a linear system, whose residual bounds the error through "
             "Dobrushin's condition",
-            "rounding is included; nothing is left to chance",
+            "rounding errors are included, and there is no random error",
         )
         return self.assemble(rows, 1.0, words)
 
@@ -270,8 +270,8 @@ class Solving(Method):
     def explain(cls, estimate: Estimate) -> list[str]:
         return [
             "The field is Gaussian, so its means and variances solve linear systems. The residual of each solution, "
-            "and what lies outside the region that was solved, were turned into an error bound through Dobrushin's "
-            f"condition: at most {rounded_up(float(np.max(estimate.bias_bound)))}. Nothing is left to chance."
+            "and the effect of variables outside the solved region, are bounded through Dobrushin's condition: the "
+            f"error is at most {rounded_up(float(np.max(estimate.bias_bound)))}. There is no random error."
         ]
 
 
@@ -291,10 +291,12 @@ class FieldExact(Solving):
         system = System(query.space.form, np.arange(n))
         for question in query.questions:
             if (limit := answer_question(system, question, Outside(0.0, 0.0))) is None:
-                short = cls.refuse("Dobrushin's condition, which would bound its error, fails in so large a field.")
+                short = cls.refuse(
+                    "Dobrushin's condition fails, and the field is too large to bound the error by the inverse matrix."
+                )
                 raise query.space.refuse() if choice.by_name else short  # "dobrushin" says which rows fail
             if not limit.off <= query.tolerance:
-                raise cls.refuse(f"rounding leaves {limit.off:.2g}, more than {query.tolerance:g}.")
+                raise cls.refuse(f"the rounding error of {limit.off:.2g} exceeds the tolerance {query.tolerance:g}.")
             yield limit, n
 
 
@@ -309,7 +311,7 @@ class FieldLocal(Solving):
     @classmethod
     def solve(cls, query: Query, choice: Choice) -> Iterator[tuple[Solved, int]]:
         if query.space.largest_row >= 1.0:
-            raise cls.refuse(f"the largest row of the influence is {query.space.largest_row:.3g}, not below 1.")
+            raise cls.refuse(f"the largest row sum of the influence is {query.space.largest_row:.3g}, not below 1.")
         return (cls._grow(query, question) for question in query.questions)
 
     @classmethod
@@ -320,10 +322,10 @@ class FieldLocal(Solving):
         while True:
             system = System(*space.around(question.positions, radius))
             if system.part.size == size:  # the whole component
-                raise cls.refuse(f"rounding leaves more than {query.tolerance:g}.")
+                raise cls.refuse(f"the rounding error exceeds the tolerance {query.tolerance:g}.")
             size = system.part.size
             if size > _MAX_FACTORISED_VARIABLES:
-                raise cls.refuse(f"a region of {size} variables is not enough for {query.tolerance:g}.")
+                raise cls.refuse(f"even a region of {size} variables does not reach the tolerance {query.tolerance:g}.")
             limit = answer_question(system, question, outside)
             if limit is not None and limit.off <= query.tolerance:
                 return limit, size
@@ -423,7 +425,7 @@ class LazySpace(Space):
 
     @property
     def rows(self) -> NoReturn:
-        raise NotImplementedError("nothing is sampled")
+        raise NotImplementedError("a field whose linear terms are a function is never sampled")
 
     @property
     def methods(self) -> Mapping[str, type[Method]]:
@@ -439,7 +441,7 @@ class LazySpace(Space):
         raise ArgumentError("evidence", "None for a field whose linear terms are a function", evidence)
 
     def provable(self) -> Space:
-        requirement = "one that is made as a whole for a proof: a file cannot hold a function"
+        requirement = "in memory for a proof: a file cannot contain a function"
         raise ArgumentError("model", requirement, self.model)
 
     @property
@@ -492,10 +494,11 @@ class _LazyReader(FieldReader):
     """Reads targets about a `LazyGrid`, which cannot list all of its sites."""
 
     def read_all(self) -> list[Any]:
-        raise ArgumentError("targets", "labels of some sites: a field by a function has no list of all sites", "all")
+        requirement = "a list of sites: a field whose linear terms are a function has too many for 'all'"
+        raise ArgumentError("targets", requirement, "all")
 
     def read(self, target: Target) -> Any:
         if isinstance(target, Statistic):
-            requirement = "means, Exceeds, Between or Quantile of a grid by a function"
+            requirement = "means, Exceeds, Between or Quantile for a field whose linear terms are a function"
             raise ArgumentError("targets", requirement, target.name)
         return super().read(target)

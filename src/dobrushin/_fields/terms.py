@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 _DENSE_VARIABLES = 500
 # The square of a width must not underflow.
 _NARROWEST = 1e-100
-# Nor must what is divided by a precision overflow.
+# Quotients by a precision must not overflow.
 LEAST_PRECISION = 1e-100
-# Entries that differ by less, relatively, were meant to be the same.
+# Entries with a smaller relative difference were probably meant to be equal; the message then says so.
 _ROUNDED_SHARE = 1e-9
 _DEFINITE = "positive definite on the variables that are not bounded"
-SMALLEST = 2.0**-1074  # the distance of numbers where products underflow
+SMALLEST = 2.0**-1074  # the smallest positive float, which bounds the error of products that underflow
 
 
 @dataclass(eq=False)

@@ -115,7 +115,7 @@ def _choose_tile(axes, rows, kept):
             widest = 0
             for c in range(1, columns):
                 widest = max(widest, axes[i, c])
-            # A run of neighbours is best; one that touches a line of the cache with every entry is good for nothing.
+            # Consecutive entries are best; a stride that touches another cache line with every entry is useless.
             cost = 1.0 if widest <= 1 else 1.0 + widest / 8.0 if widest <= 32 else 64.0
             score = min(float(axes[i, LENGTH]), 64.0) / cost * (1.0 if i < kept else 0.7)
             if score > best:
@@ -337,7 +337,7 @@ def run_steps(
     return last
 
 
-# No exponent is lower: so many that sums of a few do not overflow.
+# The lowest exponent, so that sums of a few exponents do not overflow.
 LOWEST = -(2**57)
 
 

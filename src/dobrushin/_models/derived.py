@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _SMALLEST_RATIO = 1e-300
 # Joint states of one group, and entries of one factor's table after merging.
 _MAX_JOINT_STATES, _MAX_TABLE_ENTRIES = 2**16, 2**24
-# Sums that differ by this much relatively still count as equal; what that changes is counted.
+# Sums with at most this relative difference count as equal; the difference is added to the error bound.
 _EQUAL = 1e-12
 
 

@@ -139,9 +139,9 @@ class ScanRegion:
     """
 
     numbering: Numbering  # in the model
-    updated: Ints  # own numbers
+    updated: Ints  # by number in the region
     start: Array
-    neighbor: Array  # own numbers
+    neighbor: Array  # by number in the region
     place: Ints  # of each variable in the form: that of the model, or of a part of it
     entry: Ints | slice  # where each neighbour stands in the form's adjacency
 

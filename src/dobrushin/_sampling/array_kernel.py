@@ -39,7 +39,7 @@ MAX_ORDERS = 8
 class StepList(NamedTuple):
     """Update steps that are repeated `repeats` times, as arguments of the loops in `_kernels.spins`."""
 
-    order: NDArray[np.int32]  # variable of each step, by own number
+    order: NDArray[np.int32]  # variable of each step, by number in the region
     number: NDArray[np.int32]  # number of each step in the scan, counted from `base`
     repeats: int
     base: int

@@ -57,7 +57,7 @@ class Job:
     runner: Runner
     scan: Scan
     master: NDArray[np.uint64]
-    rows: NDArray[np.int64]  # own numbers of the variables to keep
+    rows: NDArray[np.int64]  # variables to keep, by number in the region
     stops: NDArray[np.int64]  # steps after which to keep their states
     largest: int  # largest number of states of a variable to keep
     states: bool = True  # whether to keep states

@@ -149,7 +149,7 @@ class TableKernel(ArrayKernel):
     threshold: NDArray[np.uint64]  # 2^63 P(1)
     error: NDArray[np.float64]
     twin: ClassVar[Any] = DeviceLabels
-    is_one_launch: ClassVar[bool] = False  # random scans and few chains are no launches of many runs
+    is_one_launch: ClassVar[bool] = False  # random scans and few chains cannot share a launch
     few_chains: ClassVar[float] = np.inf
     by_levels: ClassVar[bool] = True
     name: ClassVar[str] = "table"

@@ -134,7 +134,7 @@ class Runner(ABC):
     counts_states: ClassVar[bool] = True  # whether states are digits, which can be counted
     fixed_start: FixedStart | None = None  # None where chains start uniformly or as the caller says
     region: ScanRegion
-    error: NDArray[np.float64]  # bound on the error of one update, by own number
+    error: NDArray[np.float64]  # bound on the error of one update of each variable of the region
 
     def errors_in(self, scan: Scan) -> NDArray[np.float64]:
         """Bound the error of an update of each updated variable, including the rounding of random scans."""

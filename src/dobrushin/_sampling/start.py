@@ -165,7 +165,7 @@ def allowed_state(form: Form) -> NDArray[np.int64] | None:
     tables = form.tables()
     if tables.log_density(zeros[None])[0] > -np.inf:
         return zeros
-    log.info("searching for an allowed state of %d variables", form.n_variables)
+    log.info("searching for an allowed state of a model with %d variables", form.n_variables)
     with stage(_SEARCH):
         return _AllowedState(tables).run()
 
@@ -192,7 +192,7 @@ def _check_limit() -> None:
     """Raise `LateError` if the time limit of the call is over."""
     limit = current_deadline()
     if limit.is_over:
-        remedy = f"A longer 'time_limit' leaves more time for it. {_REMEDY}"
+        remedy = f"A longer 'time_limit' leaves more time for the search. {_REMEDY}"
         raise LateError("The search for an allowed state", limit.spent, limit.limit, "seconds or more", remedy)
 
 
