@@ -141,7 +141,7 @@ class Working:
         return results + [future.result() for future in waiting]
 
     def each_piece(self, entries: int, function: Callable[..., Any], axes: Ints, *arguments: Any) -> None:
-        """Call a kernel for one range after the other of the combinations of the axes' states."""
+        """Call a kernel repeatedly, each time for the next range of combinations of the axes' states."""
         for begin in range(0, entries, _ENTRIES_PER_PIECE):
             self.wait_for(function, axes, begin, min(begin + _ENTRIES_PER_PIECE, entries), *arguments)
 
@@ -172,7 +172,7 @@ class Working:
 
 
 def layout(program: SumProgram, t: int) -> tuple[Ints, int, float]:
-    """Return the axes of a step's tables, how many kept axes precede the inner tile, and the terms of each sum."""
+    """Return the loops of a step (see `contraction.layout`), and the number of terms in each of its sums."""
     place = np.full(len(program.sizes), -1, dtype=np.int64)
     axes, kept = contraction.layout(t, program.sizes, program.scope_start, program.scope, *program.steps, place)
     terms = math.prod(float(length) for length in axes[axes[:, MADE] == 0, LENGTH])

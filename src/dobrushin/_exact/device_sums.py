@@ -89,7 +89,7 @@ class OnDevice(Plain):
 
 
 def _order_axes(axes: Ints) -> tuple[Ints, int]:
-    """Return a step's axes with the summed ones last, and the number of axes that are kept."""
+    """Return the loops of a step with the summed axes last, and the number of axes that remain in the result."""
     axes = axes[axes[:, LENGTH] > 1]
     kept, summed = axes[axes[:, MADE] > 0], axes[axes[:, MADE] == 0]
     kept = kept[np.argsort(-kept[:, MADE], kind="stable")]

@@ -174,7 +174,7 @@ class FieldSpace(Space):
     def tilt(self) -> NDArray[np.float64]:
         """Return, for each variable, the factor from a bound in Wasserstein distance to one in total variation.
 
-        The factor of variable i is kappa_i / s_i, and at least 1 / width_i, because distances are capped at the width.
+        It is at least 1 / width, because distances are capped at the width of the variable's interval.
         """
         form, s = self.form, self.variances
         kappa = 0.5 * np.sqrt(s)
@@ -210,9 +210,10 @@ class FieldSpace(Space):
     def supersolution(
         self, point: NDArray[np.float64], widths: NDArray[np.float64], rows: NDArray[np.int64], matrix: Any
     ) -> NDArray[np.float64]:
-        """Return a with a >= C a + r on the unbounded variables `rows`, with all bounded variables at their `widths`.
+        """Return a vector a >= C a + r on the unbounded variables `rows`, where bounded variables have their `widths`.
 
-        C is `matrix`. The inequality has been checked; CertificateError says that no such vector was found.
+        C is the influence matrix `matrix`, and r bounds the distances from the initial point given the other variables
+        there. Raises CertificateError if no such vector is found.
         """
         slack = 1.0 + UNIT * (16.0 + 2.0 * np.diff(matrix.indptr)[rows])
         fixed = (matrix[rows] @ widths + _rest(self.form, point)[rows]) * slack
@@ -274,10 +275,10 @@ class Anchor:
     initial: NDArray[np.float64]
 
     def reach(self) -> NDArray[np.float64]:
-        """Return bounds S_j with P(|X_j| > S_j) <= `FAR_CHANCE` at each step of a chain.
+        """Return a bound S_j on each |x_j| that a chain exceeds with probability at most `FAR_CHANCE` at each step.
 
-        The mode of x_i moves by |Q_ij| / m_i when x_j moves by 1. Where an influence bound is smaller, it does not
-        bound the mode, so the distances are computed again from the larger number.
+        For unbounded variables it follows the modes of the conditional laws. A mode moves by |Q_ij| / P_ii when x_j
+        moves by 1, which may be more than the mean moves.
         """
         space, form, free = self.space, self.space.form, ~self.space.form.is_bounded
         inside = np.maximum(np.abs(form.lower), np.abs(form.upper))
@@ -386,7 +387,10 @@ def _is_supersolution(matrix: Any, a: NDArray[np.float64], fixed: NDArray[np.flo
 
 
 def _rest(form: FieldTerms, point: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return r_i = |mode of p(x_i | x0) - x0_i| + m_i^(-1/2) for each variable i, rounded up."""
+    """Bound E|x_i - x0_i| for each variable i when all others are at the initial point x0; rounded up.
+
+    The bound is |mode of p(x_i | x0) - x0_i| + P_ii^(-1/2).
+    """
     c = form.linear - form.couplings @ point
     size = np.abs(form.linear) + abs(form.couplings) @ np.abs(point) + form.diagonal * np.abs(point)
     near, excess = point.copy(), np.empty(form.n_variables)

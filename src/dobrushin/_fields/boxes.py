@@ -84,7 +84,7 @@ def least_eigenvalue(matrix: Floats) -> float:
 
 
 def curvature_at(form: FieldTerms, x: Floats) -> Floats:
-    """Return what the likelihoods add to the second derivative of the energy in each variable at x."""
+    """Return the second derivatives at x of the likelihoods' contribution to the energy, one for each variable."""
     total: Any = sum(term.least_curvature(amount, x, x) for term, amount in form.likelihood)
     return np.asarray(total)
 
@@ -236,7 +236,7 @@ def _two_tails(reach: Floats, variance: Floats) -> float:
 
 
 def box_of(form: FieldTerms, outside: float) -> Boxed:
-    """Return a field on the box of its limits, or else on a box with probability at most about `outside` outside."""
+    """Restrict a field to its limits or, if it has none, to a box outside which its probability is about `outside`."""
     if form.is_finite.any():
         raise _refuse("some variables are on finite sets of numbers, which have no density.")
     if form.n_variables > MAX_VARIABLES:

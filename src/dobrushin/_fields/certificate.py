@@ -80,17 +80,17 @@ class FieldVariation(Variation):
 
     @property
     def per_variable(self) -> NDArray[np.float64]:
-        """Return, for each variable, a bound on the Wasserstein distance (W1) of its law from the field."""
+        """Return a bound on each variable's Wasserstein distance (W1) from the field after the scan."""
         return self.distances_at(np.arange(self._problem.n))
 
     @property
     def target_bounds(self) -> NDArray[np.float64]:
-        """Return bounds on the Wasserstein distances of the targets, in increasing order of position."""
+        """Return a bound on each target's Wasserstein distance from the field, in increasing order of position."""
         return self.distances_at(self._objective.positions)
 
     @property
     def tv_per_variable(self) -> NDArray[np.float64]:
-        """Return, for each variable, a bound on its total variation distance; 1 if the scan does not update it."""
+        """Return a bound on each variable's total variation distance after the scan; 1 if it was never updated."""
         return self.tv_at(np.arange(self._problem.n))
 
     def distances_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -252,8 +252,9 @@ class ChainBounds:
         """Return sigma^2 such that f(X_T) is sub-Gaussian with this variance proxy, rounded up.
 
         f has the Lipschitz constants of the objective, and X_T is the state after the scan from the fixed initial
-        point. The recursion runs backwards through the scan: at a step that updates i, it adds v_i^2 g_i to the sum and
-        replaces the weight v_i by v_i C_ij on the neighbours j (theory page, "Intervals for fields").
+        point. The recursion runs backwards through the scan. At a step that updates variable i, it adds v_i^2 g_i to
+        the sum, where g_i is the variance proxy of the update, and distributes the weight v_i as v_i C_ij over the
+        neighbours j (theory page, "Intervals for fields").
         """
         form = self.anchor.space.form
         g = np.minimum(1.0 / form.curvature, 0.25 * form.width**2)

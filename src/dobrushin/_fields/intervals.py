@@ -291,9 +291,9 @@ def deciding_error(question: Any, errors: DrawErrors) -> float:
 def undecidable_share(question: Any, errors: DrawErrors) -> float:
     """Bound the expected share of chains that are too near an end of the event's interval to be classified.
 
-    A conditional density is at most 1 / integral of exp(-slope d - curvature d^2 / 2) over distances d from its mode on
-    the longer side of the mode. `pull` bounds the slope without likelihoods, and so e^x times the exposure at a mode
-    that is not the lower end.
+    The share is at most the width of the undecided zones times the largest value of a conditional density. Such a
+    density is at most 1 / integral of exp(-slope d - curvature d^2 / 2) over distances d from its mode, on the longer
+    side of the mode.
     """
     form, i = question.space.form, int(question.positions[0])
     error = deciding_error(question, errors)
@@ -301,6 +301,7 @@ def undecidable_share(question: Any, errors: DrawErrors) -> float:
     if not error or not ends:
         return 0.0
     reach = question.space.anchor.reach()
+    # Bounds the slope without likelihoods, and so e^x times the exposure at a mode that is not the lower end.
     pull = float(abs(form.linear[i]) + (abs(form.couplings[[i]]) @ reach)[0] + form.diagonal[i] * reach[i])
     steep = [term.near_mode(float(amount[i]), pull, float(form.lower[i])) for term, amount in form.likelihood]
     curvature = float(form.diagonal[i]) + sum(bend for _, bend in steep)

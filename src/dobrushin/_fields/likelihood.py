@@ -56,7 +56,7 @@ class Term(ABC):
 
     @abstractmethod
     def bound_draws(self, amount: Floats) -> Floats:
-        """Bound the slope at the mode of a conditional law where the other terms of the variable do not bound it."""
+        """Bound the slope at the mode of a conditional law, or return 0 if the other terms of the variable bound it."""
 
     @abstractmethod
     def least_curvature(self, amount: Floats, lower: Floats, upper: Floats) -> Floats:
@@ -71,7 +71,10 @@ class Term(ABC):
         """Bound slope and curvature within 1 of a mode where the other terms have a slope of at most `pull`."""
 
     def find_overflow(self, amount: Floats, size: Floats, lower: Floats) -> Bools:
-        """Return which variables may have e^x above e^LARGEST_EXPONENT; `size` bounds the slope of the other terms."""
+        """Return which variables may have an e^x above e^LARGEST_EXPONENT in a draw.
+
+        `size` bounds the slope of the other terms.
+        """
         return np.zeros(len(amount), dtype=np.bool_)
 
 

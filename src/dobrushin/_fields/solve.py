@@ -105,10 +105,9 @@ class System:
 
     @cached_property
     def _shares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Return the errors caused by residuals of 1 everywhere, and those caused by values of 1 outside the region.
+        """Return error bounds for residuals of 1 everywhere, and for values of 1 outside the region; None if unknown.
 
-        Both are supersolutions of the error's inequality, and sums of supersolutions are supersolutions. None: no bound
-        is known.
+        The errors of both together are at most the sum of the bounds.
         """
         one = supersolve(self.influence, np.ones(len(self.diagonal)))
         if not self.seen.any():
@@ -120,7 +119,7 @@ class System:
         return None if border is None else (one, border)
 
     def _bound_densely(self) -> NDArray[np.float64] | None:
-        """Bound the errors caused by residuals of 1 by the inverse matrix, where Dobrushin's condition fails."""
+        """Bound the errors for residuals of 1 everywhere through the inverse matrix, if Dobrushin's condition fails."""
         if len(self.diagonal) > MAX_VARIABLES:
             return None
         known = bound_inverse(self.precision.toarray(), self.diagonal_error)
@@ -138,7 +137,10 @@ class System:
 
 
 class Outside(NamedTuple):
-    """Bounds on solutions outside a region: on every |mean|, and on every |covariance| times the precision."""
+    """Bounds on the size of solutions outside a region, in which `mean` bounds every |mean|.
+
+    `inverse` bounds every |covariance| times the precision of its variable.
+    """
 
     mean: float
     inverse: float

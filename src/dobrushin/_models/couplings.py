@@ -122,7 +122,7 @@ def read_pairs(
 def read_weights(entries: list[tuple[Any, str, Any]], argument: str) -> tuple[Floats, float]:
     """Convert numbers to doubles, and bound the sum of the rounding errors.
 
-    Each entry is a triple: a key, the place of the number for messages, and the number.
+    Each entry is a triple: a key, the number's place in the argument (for messages), and the number.
     """
     weights, rounded = np.empty(len(entries)), np.zeros(len(entries), dtype=np.bool_)
     for k, (_, where, value) in enumerate(entries):
@@ -302,7 +302,10 @@ def _read_block(scopes: Any, tables: Any, sizes: Ints) -> tuple[Array, Floats]:
 
 
 def _check_rows(scope: Array, table: Floats, sizes: Array, at: int) -> None:
-    """Raise ArgumentError for the first factor with an invalid scope or table; the factors' numbers start at `at`."""
+    """Raise ArgumentError for the first factor with an invalid scope or table.
+
+    `at` is the number of the factor in the first row.
+    """
     n = len(sizes)
     if not (fine := (scope >= 0) & (scope < n)).all():
         k, place = check.first(~fine)

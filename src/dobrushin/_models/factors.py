@@ -87,7 +87,7 @@ class FactorGraph(Model):
         labels: Sequence[Hashable] | None = None,
         state_names: NamesOfStates = None,
     ) -> FactorGraph:
-        """Make a model from arrays of factors, which is much faster than from a list where there are very many.
+        """Make a factor graph from arrays of factors, which is much faster than from a long list of factors.
 
         Parameters
         ----------
@@ -360,7 +360,10 @@ class FactorTables(ScopedForm):
         return self._select(rest.variables, rest.factors).off_by(rest.error), rest.variables
 
     def sum_out_barren(self) -> tuple[FactorTables | None, float, float]:
-        """Sum out barren variables: return the remaining tables, the logarithm of the sum and a bound on its error."""
+        """Sum out variables that are in one factor only, if this leaves no dependence (barren variables).
+
+        Return the remaining tables, the logarithm of the product of the sums, and a bound on its error.
+        """
         rest = sum_out(self, np.zeros(self.n_variables, dtype=bool))
         terms = [log_sum(self.factor(k)[1], axis) for k, axis in rest.sums]
         # Variables that are in no factor any more go with as many terms as they have states.

@@ -323,8 +323,8 @@ def sums_of(sizes: Floats) -> float:
     """Bound the rounding error when terms of these absolute values are added up in any order.
 
     Evidence turns terms of several variables into terms of fewer variables, which are added up. A sum of k numbers is
-    off by at most k units of the sum of their absolute values. Callers pass every term that holds a fixed variable or a
-    neighbour of one.
+    off by at most k roundings of the sum of their absolute values. Callers pass every term that contains a fixed
+    variable or a neighbour of one.
     """
     return float(2.0 * UNIT * (len(sizes) + 2) * sizes.sum())
 
@@ -370,7 +370,7 @@ def require_variables(n: int, argument: str) -> int:
 
 
 def widen(form: Form, implementations: Mapping[type[Form], T]) -> tuple[Any, T]:
-    """Return the implementation for a form, converted to the first wider form that has one if needed.
+    """Return the implementation for a form; if it has none, convert the form to the next wider one that has.
 
     Returns
     -------

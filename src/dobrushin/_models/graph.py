@@ -23,7 +23,7 @@ class WithGraph:
     @property
     @public(name="edges")
     def edges(self: Model) -> list[tuple[Hashable, Hashable]]:  # type: ignore[misc]
-        """Pairs of labels of variables that share a term; in a Bayesian network from parent to child.
+        """Return the pairs of labels of variables that share a term; in a Bayesian network from parent to child.
 
         Examples
         --------
@@ -36,7 +36,7 @@ class WithGraph:
     @property
     @public(name="parents")
     def parents(self: Model) -> dict[Hashable, tuple[Hashable, ...]]:  # type: ignore[misc]
-        """Parents of each variable of a Bayesian network, by label; raises an error for other models.
+        """Return the parents of each variable of a Bayesian network, by label; raise ArgumentError for other models.
 
         Examples
         --------

@@ -219,7 +219,7 @@ class GridPairs(LazyPairs):
         return f"{self.shape[0]} x {self.shape[1]} grid, {kind}"
 
     def _sides(self, positions: Ints) -> tuple[Ints, ...]:
-        """Return, for each edge of some variables, the index of the variable, the other end and the edge's number."""
+        """Return all edges at some variables: indices of the variables, positions of the other ends, edge numbers."""
         rows, cols = self.shape
         r, c = np.divmod(positions, cols)
         parts = []

@@ -104,17 +104,17 @@ class Model(WithGraph):
 
     @property
     def n_variables(self) -> int:
-        """Number of variables."""
+        """Return the number of variables."""
         return len(self._labels)
 
     @property
     def labels(self) -> Sequence[Hashable]:
-        """Names of the variables, by position (a `range` unless names were given)."""
+        """Return the names of the variables, by position (a `range` unless names were given)."""
         return self._labels
 
     @property
     def cardinalities(self) -> Ints:
-        """Number of states of each variable."""
+        """Return the number of states of each variable."""
         return self._lowered.cardinalities
 
     @cached_property
@@ -131,7 +131,7 @@ class Model(WithGraph):
 
     @property
     def state_names(self) -> Mapping[Hashable, Names]:
-        """Names of the states of each variable, by label; variables without names are left out.
+        """Return the names of the states of each variable, by label; variables without names of states are left out.
 
         Examples
         --------
@@ -266,7 +266,7 @@ class Model(WithGraph):
         return read_evidence(self, evidence)
 
     def _fix(self, given: Mapping[int, Any]) -> Model:
-        """Return the model of the remaining variables, given a dict from positions to states."""
+        """Return the model of the remaining variables, given observed states as a dict from positions to states."""
         if not given:
             return self
         known = np.array(list(given), dtype=np.int64)
@@ -292,7 +292,7 @@ class Model(WithGraph):
 
     @public()
     def merge(self, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
-        """Return a model in which each group of variables is one joint variable.
+        """Return the model in which each group of variables is replaced by one joint variable.
 
         A Gibbs update of a joint variable is a block update of the group, so scans, certificates and
         samplers serve blocks without change.
@@ -370,7 +370,9 @@ class Model(WithGraph):
 
     @property
     def fingerprint(self) -> str | None:
-        """Identifier of the model: 16 hexadecimal digits that depend on parameters, labels and names of states only.
+        """Return an identifier of the model: 16 hexadecimal digits.
+
+        It depends on parameters, labels and names of states only.
 
         None for a `LocalModel`, which is lazy.
 

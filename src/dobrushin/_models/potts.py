@@ -205,7 +205,7 @@ class LabelPairs(CoupledForm):
 
     @cached_property
     def largest_exponent(self) -> float:
-        """Bound on the difference between the log-weights of two allowed states of any variable."""
+        """Bound the difference between the log-weights of two allowed states of any variable."""
         owner = np.repeat(np.arange(self.n_variables), np.diff(self.couplings.indptr))
         total = np.bincount(owner, weights=np.abs(self.couplings.data), minlength=self.n_variables)
         if self.given_unaries is not None:

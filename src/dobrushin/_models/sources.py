@@ -24,7 +24,7 @@ _MEMORY = Memory()
 
 
 def as_model(value: Any, argument: str = "model", requirement: str = _REQUIREMENT) -> Model:
-    """Return a model unchanged; read it from a path or convert it from an object of another library otherwise."""
+    """Return a model as it is; read it if the value is a path, and convert objects of other libraries."""
     value = read_source(value)
     if isinstance(value, Model):
         return value

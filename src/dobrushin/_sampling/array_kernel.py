@@ -110,7 +110,7 @@ class ArrayKernel(Kernel):
         return [StepList(order, _numbers(work.steps), 1, work.step, 0)]
 
     def steps_of_cycle(self, work: Work) -> list[StepList]:
-        """Return the steps of a cyclic segment as lists: the rest of a cycle, whole cycles, and a begun cycle."""
+        """Return the steps as lists: the rest of the current cycle, whole cycles, and the beginning of another one."""
         cycle, left, step = work.cycle, work.steps, work.step
         place, lists = (cycle.first + work.lo) % cycle.period, []
         if place or left < cycle.period:

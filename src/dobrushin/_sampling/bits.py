@@ -125,7 +125,7 @@ class BitsKernel(WordKernel):
 
 
 def thresholds_of(probability: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Return the thresholds that `update_bits` takes, and which probabilities are exactly 1."""
+    """Return the integer thresholds of probabilities for `update_bits`, and which probabilities are exactly 1."""
     certain = probability == 1
     threshold = bit_thresholds(probability)
     threshold[certain] = np.uint64(2**64 - 1)
@@ -275,7 +275,7 @@ def _are_few(groups: EqualNeighbors) -> bool:
 def _triples(
     theta: NDArray[np.float64], region: ScanRegion, groups: EqualNeighbors
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
-    """Split each group of neighbours into triples: the last four fields of `CountsKernel`."""
+    """Split each group of neighbours into triples, in the form of the last four fields of `CountsKernel`."""
     per_group = -(-groups.neighbors // 3)
     triple_start = prefix_sums(per_group)
     within = np.arange(len(groups.entry)) - prefix_sums(groups.neighbors)[:-1][groups.group]

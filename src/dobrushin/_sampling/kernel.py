@@ -62,7 +62,7 @@ class Work:
         return streams_of(self.master, self.chains, lanes)
 
     def order_in(self, region: ScanRegion) -> tuple[NDArray[np.int32], int]:
-        """Return the variables of the cycle as numbers in the region, and the place in the cycle of step `lo`."""
+        """Return the variables that the steps update, by number in the region, and where in that list step `lo` is."""
         part = self.cycle.cut(self.lo, self.hi).within(region.numbering)
         return frozen(part.array().astype(np.int32)), part.first
 
@@ -176,7 +176,7 @@ class Runner(ABC):
     def seconds(self, updates: float, scan: Scan | None = None) -> float:
         """Estimate the seconds for a number of updates on all cores.
 
-        They are steps of a scan or, without a scan, updates of all variables equally often.
+        The updates are steps of the scan; without a scan they are spread equally over all updated variables.
         """
         if scan is None:
             return _CALL_SECONDS + self.cost * updates / (self.rate * cores())
@@ -245,7 +245,7 @@ class Kernel(Runner):
     @classmethod
     @abstractmethod
     def fits(cls, form: Form, scan: Scan, region: ScanRegion) -> bool:
-        """Return whether the kernel can run this scan."""
+        """Return whether the kernel can run this scan on this model."""
 
     @classmethod
     def is_worth(cls, form: Form, scan: Scan, region: ScanRegion, chains: int) -> bool:
@@ -307,8 +307,8 @@ def update_error(n: int, scan: Scan, runner: Runner) -> NDArray[np.float64]:
 def choice_error(scan: Scan, positions: NDArray[np.int64]) -> NDArray[np.float64]:
     """Bound the part of an update's error that comes from rounding the probabilities of a random scan.
 
-    Rounding changes the probability q of choosing a variable by at most 2^-62. The certificate weights the error of an
-    update with q, so the error of the update is at most 2^-62 / q.
+    Rounding changes the probability q of choosing a variable by at most 2^-62. The certificate multiplies the error of
+    an update by q, so this part of the error is at most 2^-62 / q.
     """
     error = np.zeros(len(positions))
     for segment in scan._segments:

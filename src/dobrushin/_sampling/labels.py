@@ -97,10 +97,7 @@ def _row_sums(values: NDArray[np.float64], region: ScanRegion) -> NDArray[np.flo
 
 
 class LocalFactors(NamedTuple):
-    """The factors and tables of each variable of a region, in the arrays that the loop `factor_steps` takes.
-
-    They are as in `Packed`, but neighbours have their numbers in the region.
-    """
+    """The factors and tables of each variable of a region, in the arrays that the loop `factor_steps` takes."""
 
     f_start: NDArray[np.int64]
     m_start: NDArray[np.int64]
@@ -128,13 +125,13 @@ def local_factors(packed: Packed, region: ScanRegion) -> LocalFactors:
 
 
 def pack_region(form: FactorTables, region: ScanRegion) -> Packed:
-    """Return the factors of the updated variables as `Packed`."""
+    """Return the factors of the updated variables in the arrays of a `Packed`."""
     starts = prefix_sums(np.diff(region.start)[region.updated])
     return pack_factors(form, region.place[region.updated], starts, region.place[region.neighbor])
 
 
 class FactorSums(NamedTuple):
-    """Sums over the factors of each variable of a region; 0 for variables that are not updated."""
+    """Sizes of the factors of each variable of a region, summed over its factors; 0 if it is not updated."""
 
     largest: NDArray[np.float64]  # sum of largest absolute values of finite entries
     range: NDArray[np.float64]  # sum of differences between the largest and the least finite entry
@@ -142,7 +139,7 @@ class FactorSums(NamedTuple):
 
 
 def sum_factors(form: FactorTables, region: ScanRegion) -> FactorSums:
-    """Sum sizes of entries over the factors of each updated variable; other factors are not read."""
+    """Return the sizes of factors summed for each updated variable, without reading other factors."""
     place = region.place[region.updated]
     counts = form.factor_start[place + 1] - form.factor_start[place]
     _, slot = row_entries(form.factor_start[place], counts)

@@ -228,7 +228,9 @@ def run_chains(
     record: Record = FINAL,
     running: Running = PLAIN,
 ) -> tuple[Samples, Trouble | None]:
-    """Run the chains with these numbers, the first of them a multiple of 64, with a kernel for the model and scan.
+    """Run the chains with these numbers along a scan, and return their samples and the reason for an early end.
+
+    The first number must be a multiple of 64.
 
     `start` is the argument `initial` of `sample`; a kernel with a fixed start ignores it. A run that ends early returns
     its first chains, with the reason.

@@ -83,7 +83,9 @@ class Samples:
 
     @public()
     def marginals(self) -> NDArray[np.float64]:
-        """Return the share of each state as an array (variables, states), from the counts or else from the states.
+        """Return the share of each state of each kept variable, as an array of shape (variables, states).
+
+        The shares come from the counts if there are any, else from the states.
 
         Examples
         --------
@@ -177,7 +179,10 @@ class Samples:
 
     @public()
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to an .npz file with exactly this name. Labels must be numbers, strings or tuples of these."""
+        """Write the samples to an .npz file with exactly this name.
+
+        Labels must be numbers, strings or tuples of these.
+        """
         labels = self.variables
         sequence = seed_sequence(self.seed)
         about = {
@@ -203,7 +208,7 @@ class Samples:
     @classmethod
     @public()
     def load(cls, path: str | os.PathLike[str]) -> Samples:
-        """Read a file that `save` wrote."""
+        """Read samples from a file that `save` wrote."""
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
                 arrays = dict(stored)

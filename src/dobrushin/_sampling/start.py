@@ -60,7 +60,10 @@ class Computed:
 
 
 def read_start(model: Model, form: Form, region: ScanRegion, initial: Any, chains: int) -> Start:
-    """Return a function from a range of chains to initial state numbers (variables, chains), as `initial` says."""
+    """Return a function from a range of chains to their initial states, made from the user's argument `initial`.
+
+    It returns state numbers of shape (variables, chains).
+    """
     if check.is_text(initial, "mode"):
         return Given(form.favourites(region.place)[:, None])
     if callable(initial):

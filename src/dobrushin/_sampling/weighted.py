@@ -63,7 +63,7 @@ def needed_variables(layout: Layout, asked: NDArray[np.int64]) -> NDArray[np.boo
 def make_steps(made: MiniBuckets, asked: NDArray[np.int64]) -> tuple[BucketSteps, float]:
     """Return the steps of a try, and a bound on the total rounding error of its random numbers.
 
-    The first step is about the last bucket in elimination order.
+    The variables are drawn in reverse elimination order.
     """
     layout = made.layout
     needed = needed_variables(layout, asked)

@@ -31,7 +31,7 @@ class DeviceWords(DeviceKernel):
         return Function(__package__, ("generator.cuh", "bits.cu"), name, options)
 
     def _make_tables(self) -> tuple[Any, ...]:
-        """Copy the tables to the GPU, and insert before the thresholds their bits as functions of the neighbours."""
+        """Copy the tables to the GPU, with each bit of the thresholds as a Boolean function of the neighbours."""
         cp, tables = cupy(), []
         for part in self.host.device_tables():
             table = cp.asarray(part) if isinstance(part, np.ndarray) else part
