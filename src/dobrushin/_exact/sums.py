@@ -212,7 +212,6 @@ class MostLikely:
     error: float
 
     def _repr_html_(self) -> str:
-        """Return an HTML table, for notebooks."""
         rows = [(printable(label), printable(state)) for label, state in islice(self.states.items(), _SHOWN)]
         more = len(self.states) - len(rows)
         note = f"{more:,} more variables." if more else ""

@@ -216,7 +216,6 @@ class WalkLaw:
 
     @property
     def half_width(self) -> float:
-        """Return half of the width of the widest interval."""
         return 0.5 * float((self.high - self.low).max())
 
     def narrow(self, tolerance: float, most: int, far: int = 0) -> bool:

@@ -125,7 +125,6 @@ class FieldSpace(Space):
         return self.form.is_gaussian
 
     def bounds_at(self, i: int) -> tuple[float, float]:
-        """Return the lower and the upper limit of a variable."""
         return float(self.form.lower[i]), float(self.form.upper[i])
 
     @cached_property

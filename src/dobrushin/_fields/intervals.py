@@ -53,7 +53,7 @@ class DrawStage(NamedTuple):
 
 
 class Clip(NamedTuple):
-    """How values are clipped to [low, low + span] before averaging, with bounds on the random error of their mean.
+    """Limits low and low + span to which values are clipped before averaging, with bounds on the random error.
 
     Attributes
     ----------

@@ -227,7 +227,8 @@ class GaussianField(Model):
     def covariates(
         self, covariates: Mapping[Hashable, PerVariable], deviation: float | Mapping[Hashable, float] = 10.0
     ) -> GaussianField:
-        """Return the field of linear predictors x_i + sum_k covariate_ik beta_k, beside their coefficients beta_k.
+        """Return the field of linear predictors x_i + sum_k covariate_ik beta_k, together with the coefficients
+        beta_k.
 
         Call it on a prior, before observations. The variables keep their labels and now stand for linear predictors.
         The coefficients are variables too, named as in `covariates`.

@@ -87,7 +87,6 @@ class PartOfField:
         self, path: str | os.PathLike[str], scan: Scan, questions: list[dict[str, Any]], part: dict[str, Any],
         numbers: list[list[float]], ends: tuple[list[list[float]], list[list[float]]],
     ) -> None:  # fmt: skip
-        """Write the proof file."""
         arrays = Arrays()
         tables = np.zeros((len(self.couplings), 4))
         tables[:, 3] = -self.couplings

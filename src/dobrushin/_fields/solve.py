@@ -451,17 +451,14 @@ class LazySpace(Space):
         return True
 
     def bounds_at(self, i: int) -> tuple[float, float]:
-        """Return the limits of a variable, which are infinite."""
         return -np.inf, np.inf
 
     @property
     def largest_row(self) -> float:
-        """Return an upper bound on the largest row sum of the influence matrix C."""
         return abs(self.model.strength) * (1.0 + 16 * UNIT)
 
     @property
     def largest_pull(self) -> float:
-        """Return the largest |linear_i| / precision over all sites i, rounded up."""
         return self.model.bound / self.model.own * (1.0 + 4 * UNIT)
 
     def around(self, centres: NDArray[np.int64], radius: int) -> tuple[FieldTerms, NDArray[np.int64], Numbering]:

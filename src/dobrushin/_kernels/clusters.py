@@ -157,7 +157,10 @@ def _agree(targets, start, neighbor, state, mark, queue, found):
 
 @kernel
 def _label(targets, bit, start, neighbor, state, mark, queue):
-    """Mark all variables of each target's cluster by -2 - the first target in the cluster, or -1 with the ghost."""
+    """Mark each variable in a target's cluster with the number of the cluster.
+
+    The mark is -1 in the ghost's cluster, and -2 - k in a cluster whose first target is number k.
+    """
     mark[:] = 0
     ghosts = neighbor.size
     for k in range(targets.size):

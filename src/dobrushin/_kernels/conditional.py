@@ -36,12 +36,12 @@ def _largest(values):
 
 @kernel
 def group_factors(k_own, start, k_other, f_start, m_start, m_of, whole, most, group, counts, masks):
-    """Choose a group for each factor of each variable; return the total numbers of members and of table entries.
+    """Choose which factors of each variable are multiplied into one table (a group).
 
-    A variable has one group for all factors if its table has at most `whole` entries. Otherwise tables of groups have
-    at most `most` entries, or are tables of one factor, and a factor joins the group whose table grows least. counts[r]
-    is set to the number of groups of variable r, and masks from place f_start[r] + r on to the neighbours in each
-    group.
+    Return the total numbers of members (other variables of the groups) and of table entries. A variable has one group
+    for all factors if its table has at most `whole` entries. Otherwise tables of groups have at most `most` entries, or
+    are tables of one factor, and a factor joins the group whose table grows least. counts[r] is set to the number of
+    groups of variable r, and masks from place f_start[r] + r on to the neighbours in each group.
     """
     cells = np.empty(1 + _longest(f_start))
     all_members, all_numbers = 0, 0.0
@@ -227,7 +227,7 @@ def conditional_steps(order, number, repeats, base, period, states, g_start, m_s
 
 @kernel
 def _find_rows(m_lo, m_hi, member, stride, first, x, cell):
-    """Set `cell`, for every chain, to the start of the table row for the joint state of the group's members."""
+    """Find, for every chain, the row of a group's table that belongs to the joint state of the group's members."""
     for c in range(cell.size):
         cell[c] = first
     for m in range(m_lo, m_hi):
@@ -238,7 +238,7 @@ def _find_rows(m_lo, m_hi, member, stride, first, x, cell):
 
 @kernel
 def _count_below(width, table, cell, u, own):
-    """Set `own`, for every chain, to the number of partial sums in its row that are at most u."""
+    """Draw the new state of every chain: the number of partial sums in its row that are at most u."""
     if width == 1:
         for c in range(cell.size):
             own[c] = table[np.uint64(cell[c])] <= u[c]

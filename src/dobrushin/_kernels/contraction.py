@@ -59,7 +59,7 @@ def layout(t, sizes, scope_start, scope, made, operand_start, operand, place):
 
 @kernel
 def _sort_summed(axes, first, last):
-    """Sort the summed axes by their largest stride in any operand, in decreasing order."""
+    """Sort the summed axes so that their largest strides in any operand decrease."""
     columns = axes.shape[1]
     for i in range(first + 1, last):
         for j in range(i, first, -1):
@@ -157,7 +157,7 @@ def add_products(axes, begin, end, store, start, out):
 
 @kernel
 def _begin(axes, begin, start, digit, base):
-    """Set the digits of combination `begin` of some axes, and its place in each table (last: the computed table)."""
+    """Compute the digits of combination number `begin` of the axes, and its place in each table."""
     rest = begin
     for a in range(len(axes) - 1, -1, -1):
         digit[a] = rest % axes[a, LENGTH]

@@ -16,7 +16,10 @@ B, R, D = 0, 1, 2  # columns of the array `variable`, which has the numbers of a
 
 @kernel
 def tree(n):
-    """Return a tree of maxima with n leaves, all -inf: its nodes by level, the start of each level, and its depth."""
+    """Return a tree of maxima with n leaves of value -inf.
+
+    It is an array of all nodes level by level, with the start of each level and the number of levels.
+    """
     base = np.zeros(24, dtype=np.int64)
     depth, size = 0, n
     while size > 1:
@@ -36,7 +39,6 @@ def _largest_child(node, low):
 
 @kernel
 def _build(node, base, depth, n):
-    """Set all inner nodes of the tree from its leaves."""
     size = n
     for level in range(depth):
         size = (size + 7) // 8
@@ -92,7 +94,7 @@ def _row_times(i, start, columns, C_bar, b):
 def bounds_through(at, allowance, order, start, columns, C_bar, variable, old):
     """Update the bounds b (in `variable`) through an order, and store the value that each step replaces.
 
-    at: [steps].
+    `at[0]` counts finished steps.
     """
     spent = 0
     while at[0] < order.size and spent < allowance:
@@ -110,7 +112,7 @@ def bounds_through(at, allowance, order, start, columns, C_bar, variable, old):
 def gains(at, allowance, start, columns, C_bar, candidate, variable, gain, base, depth, V):
     """Compute r, the gain of each variable and the tree of gains; V[0] is set to the variation.
 
-    at: [variables].
+    `at[0]` counts finished variables.
     """
     spent, n = 0, candidate.size
     while at[0] < n and spent < allowance:
@@ -132,8 +134,8 @@ def gains(at, allowance, start, columns, C_bar, candidate, variable, gain, base,
 def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_column, is_mutual, candidate, tolerance, old, variable, gain, base, depth, V):  # fmt: skip  # noqa: E501
     """Replace each step of a fixed order by the best variable given all other steps, from the last step to the first.
 
-    Changes `order` in place, and stops early once the variation V[0] is at most `tolerance`. at: [steps]. `is_mutual`
-    says that influence is mutual for all pairs, so that rows and columns have the same indices.
+    Changes `order` in place, and stops early once the variation V[0] is at most `tolerance`. `at[0]` counts finished
+    steps. `is_mutual` says that influence is mutual for all pairs, so that rows and columns have the same indices.
     """
     spent, done, total, root = 0, at[0], V[0], base[depth]
     while done < order.size and spent < allowance:
@@ -197,7 +199,7 @@ def _pull(i, x, start, columns, C_bar, candidate, variable, gain, base, depth):
 def falls(at, allowance, start, C_bar, fall, base, depth):
     """Compute how much a first update of each variable lowers its bound, and the tree of these falls.
 
-    at: [variables].
+    `at[0]` counts finished variables.
     """
     spent, n = 0, start.size - 1
     while at[0] < n and spent < allowance:
@@ -216,7 +218,7 @@ def falls(at, allowance, start, C_bar, fall, base, depth):
 def forward_greedy(at, allowance, order, start, columns, C_bar, column_start, rows, fall, base, depth, b):
     """Fill `order`: each step updates the variable whose bound falls most (Gauss-Southwell).
 
-    at: [steps].
+    `at[0]` counts finished steps.
     """
     spent = 0
     while at[0] < order.size and spent < allowance:
@@ -237,7 +239,8 @@ def forward_greedy(at, allowance, order, start, columns, C_bar, column_start, ro
 def steps_through(at, allowance, steps, Q, start, columns, C_bar, every, b, kept):
     """Update the bounds b through steps, and store b before every `every`-th step in `kept`.
 
-    A step s >= 0 updates variable s; s < 0 is random, with the probabilities in row -1 - s of Q. at: [steps].
+    A step s >= 0 updates variable s; s < 0 is random, with the probabilities in row -1 - s of Q. `at[0]` counts
+    finished steps.
     """
     spent = 0
     new = np.empty_like(b)
@@ -266,7 +269,7 @@ def replace_steps(at, allowance, steps, Q, start, columns, C_bar, tolerance, bef
     """Replace each step by the best fixed one, from the last to the first; before[t] is b before step t.
 
     Stops early once the variation V[0] is at most `tolerance`; V[1] is then the number of steps that were not replaced.
-    at: [steps].
+    `at[0]` counts finished steps.
     """
     spent, n = 0, d.size
     while at[0] < steps.size and spent < allowance:

@@ -31,9 +31,9 @@ STATE = 5
 def factor_ranges(at, allowance, rows, k_own, out_start, k_other, m_start, m_of, m_stride, f_own_stride, base, table, by_start, by_member, by_factor, cells, values, state, C_bar, cap):  # fmt: skip  # noqa: E501
     """Bound the influence by tanh(D / 4), with D the largest sum of the factors' double differences over two values.
 
-    The values are those of the neighbour. at: [rows, entries of the present row, values x of the present neighbour, its
-    potentials, configurations of the other variables of its factors]. `cells` is scratch space for an entry's
-    potentials.
+    The values are those of the neighbour. `at` counts finished [rows, entries of the present row, values x of the
+    present neighbour, its potentials, configurations of the other variables of its factors]. `cells` is scratch space
+    for an entry's potentials.
     """
     spent = 0
     while at[0] < rows.size and spent < allowance:
@@ -106,11 +106,12 @@ def _copy(k, lo, e, k_other, m_start, m_of, m_stride, f_own_stride, base, table,
 
 @kernel
 def _double_differences(x, k, lo, e, k_other, m_start, m_of, by_start, by_member, by_factor, cells, values):
-    """Set values[TOTAL, y] for y < x to the sum over factors of the largest double difference.
+    """Compute, for each value y < x of the neighbour, the sum of the factors' double differences between x and y.
 
-    The double difference of a factor is the largest (theta_a,x - theta_a,y) - (theta_b,x - theta_b,y) over a, b and the
-    other variables of the factor; infinite if only one of x and y forbids some label. The sum is set to -1 if x and y
-    certainly have the same effect on this variable. values[TOTAL_LARGEST, y] becomes the sum of the largest potentials.
+    The double difference of a factor is the largest (theta_a,x - theta_a,y) - (theta_b,x - theta_b,y) over own states a
+    and b and the other variables of the factor; infinite if only one of x and y forbids some state. The sums are in
+    values[TOTAL], with -1 if x and y certainly have the same effect on this variable. values[TOTAL_LARGEST] sums the
+    largest potentials.
     """
     largest, smallest, potential = values[LARGEST], values[SMALLEST], values[FACTOR_LARGEST]
     values[TOTAL, :x] = -1.0
@@ -191,8 +192,8 @@ def coarse_ranges(at, allowance, rows, k_own, unary_start, unary, out_start, k_o
     """Bound the influence like `factor_ranges`, with a number at most twice as large as D, in linear time.
 
     The time is linear in the size of the tables. The number is the sum of two distances of the neighbour's values from
-    their mean. States that the unary forbids are left out. at: [rows, entries of the present row, factors of the
-    present entry, own states of the present factor in each configuration of its other members].
+    their mean. States that the unary forbids are left out. `at` counts finished [rows, entries of the present row,
+    factors of the present entry, own states of the present factor in each configuration of its other members].
     """
     spent = 0
     while at[0] < rows.size and spent < allowance:
@@ -300,9 +301,9 @@ def enumerated_rows(at, allowance, rows, k_own, unary_start, unary, out_start, k
 
     All configurations count, whether or not the model allows them. A law is undefined if every label is forbidden; it
     is at distance 0 from other undefined laws and at distance 1 from defined ones. See the theory page, "Enumeration
-    and undefined conditionals".
-    at: [rows, laws of the present row, entries, laws that were compared for the present entry]. Scratch: law, the laws
-    of a row; defined, whether each is defined; least, the least probability of each label.
+    and undefined conditionals". `at` counts finished [rows, laws of the present row, entries, laws that were compared
+    for the present entry]. Scratch: law, the laws of a row; defined, whether each is defined; least, the least
+    probability of each label.
     """
     spent = 0
     while at[0] < rows.size and spent < allowance:

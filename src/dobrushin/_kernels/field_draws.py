@@ -32,7 +32,6 @@ _WIDE = 0.25  # in standard deviations; narrower intervals use tangents, since t
 
 @kernel
 def _uniform(word):
-    """Return a uniform number in (0, 1) from 53 random bits."""
     return (np.float64(word >> np.uint64(11)) + 0.5) * 1.1102230246251565e-16
 
 
@@ -266,16 +265,20 @@ _LEAST_SHARE = 0.05  # least share of the likelihoods' curvature anywhere in the
 
 @kernel
 def _kept_share(distance):
-    """Bound the share of a curvature that remains on average within distance D: 2 (e^-D - 1 + D) / D^2, from below."""
+    """Bound from below the share of a fading curvature that is left on average within a distance D of the mode.
+
+    The share is 2 (e^-D - 1 + D) / D^2.
+    """
     near = 1.0 + distance * (-1.0 / 3.0 + distance * (1.0 / 12.0 - distance * (1.0 / 60.0)))
     return max(near, 2.0 * (distance - 1.0) / (distance * distance))
 
 
 @kernel
 def _half(fixed, fading):
-    """Return the curvature k of a half-Gaussian above the density; 0 if none is found.
+    """Return the curvature of a half-Gaussian that lies above the density; 0 if none is found.
 
-    It satisfies fixed + _kept_share(D) * fading >= k with D = _EDGE / sqrt(k).
+    `fixed` is the curvature that the density keeps at any distance, and `fading` the one that shrinks with the distance
+    (see `_kept_share`).
     """
     share = _LEAST_SHARE
     if fixed + share * fading < 0.01:
@@ -302,7 +305,10 @@ def _find_halves(m, N, low, high, x, grown, s, g, left, right, slack):
 
 @kernel
 def _propose(word, left, right):
-    """Return a random distance d from the point, its strip's edge and width, and whether d is within the strips."""
+    """Return a random signed distance from the mode's point, under the two half-Gaussians.
+
+    Also return the edge and the width of the strip that it was drawn from, and whether it is within the strips.
+    """
     place = _uniform(word) * (_TAILED * (left + right)) - _TAILED * left
     unit = left if place < 0.0 else right
     size = abs(place) / max(unit, 1e-300)
@@ -316,10 +322,10 @@ def _propose(word, left, right):
 
 @kernel
 def _propose_all(keys, number, left, right, d, lost, rough):
-    """Propose a draw for each chain.
+    """Propose a draw for each chain, at distance d from its point.
 
-    `lost` is set to -edge^2 / 2 of its strip, and `rough` to the random bits that decide on acceptance (infinite in
-    tails).
+    `lost` is set to -edge^2 / 2 of the proposal's strip, and `rough` to the random bits that decide on its acceptance
+    (infinite in tails).
     """
     for chain in range(d.size):
         word = mix(keys[0, chain] + keys[1, chain] * number)
@@ -330,7 +336,10 @@ def _propose_all(keys, number, left, right, d, lost, rough):
 
 @kernel
 def _add_lost(m, E, N, grown, s, g, slack, d, lost):
-    """Add psi(x + d) - psi(x) + slack to `lost`; with the slack the half-Gaussian lies above the density."""
+    """Add to `lost` how much the density falls at each proposal, psi(x + d) - psi(x), and the slack.
+
+    With the slack the half-Gaussian lies above the density.
+    """
     for chain in range(d.size):
         lost[chain] += (0.5 * m * d[chain] + g[chain]) * d[chain] + slack[chain]
     if E > 0.0:
@@ -488,7 +497,7 @@ def field_steps(
 def spread(at, allowance, order, start, columns, C, g, v, total):
     """Pull the weights v back through the steps of an order, last step first.
 
-    total[0] adds up v_i^2 g_i over the steps. at: [steps from the end].
+    total[0] adds up v_i^2 g_i over the steps. `at[0]` counts finished steps.
     """
     spent = 0
     while at[0] < order.size and spent < allowance:

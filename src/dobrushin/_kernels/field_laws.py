@@ -24,7 +24,7 @@ def sigmoid(x):
 
 @kernel
 def slope(x, m, c, E, N):
-    """Return psi'(x)."""
+    """Return psi'(x), the derivative of the law's negative log-density psi."""
     value = m * x - c
     if E > 0.0:
         value += E * math.exp(min(x, 700.0))
@@ -35,7 +35,7 @@ def slope(x, m, c, E, N):
 
 @kernel
 def bend_at(x, m, E, N):
-    """Return psi''(x)."""
+    """Return psi''(x), the second derivative of the law's negative log-density psi."""
     value = m
     if E > 0.0:
         value += E * math.exp(min(x, 700.0))
@@ -94,7 +94,7 @@ def find_modes(diagonal, c, amounts, lower, upper, point, excess):
 
 @kernel
 def divergence(x, d, m, E, N):
-    """Return psi(x + d) - psi(x) - psi'(x) d, which is never negative."""
+    """Return psi(x + d) - psi(x) - psi'(x) d >= 0, for the law's negative log-density psi."""
     value = 0.5 * m * d * d
     if E > 0.0:
         value += E * math.exp(min(x, 700.0)) * max(math.expm1(min(d, 700.0)) - d, 0.0)
@@ -112,7 +112,7 @@ def divergence(x, d, m, E, N):
 
 @kernel
 def slope_gain(x, d, m, E, N):
-    """Return psi'(x + d) - psi'(x)."""
+    """Return psi'(x + d) - psi'(x), for the law's negative log-density psi."""
     value = m * d
     if E > 0.0:
         value += E * math.exp(min(x, 700.0)) * math.expm1(min(d, 700.0))

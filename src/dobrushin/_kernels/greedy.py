@@ -18,8 +18,8 @@ def extend(
 ):
     """Prepend steps until the norm of d is at most `tolerance`, there are `limit` steps or the allowance is used up.
 
-    counters: [entries of the heap, steps]; state: [norm of d, norm when it was last summed afresh]. `place` is 1 + the
-    place in the heap, 0 for variables that are not in it.
+    `counters` holds [entries of the heap, steps], and `state` [norm of d, norm when it was last summed afresh]. `place`
+    is 1 + the place in the heap, 0 for variables that are not in it.
     """
     size, steps = counters[0], counters[1]
     status, spent = FULL, 0
@@ -73,8 +73,8 @@ def reach(limit, floor, most, begin, end, columns, C_bar, has_row, ids, p, heap,
 
     These are the first `limit`, ties with the last of them, and all of strength `floor` or more, but at most `most`.
     The strength p of a variable is the largest product of influences along a path from the targets; -1 once the
-    variable has been chosen. Influences are lowered a little, so that no variable comes before the targets. counters:
-    [entries of the heap, variables chosen].
+    variable has been chosen. Influences are lowered a little, so that no variable comes before the targets. `counters`
+    holds [entries of the heap, variables chosen].
     """
     size, steps = counters[0], counters[1]
     status = DONE
@@ -145,7 +145,7 @@ def look_around(start, neighbor, number, ids, met, most, found, count):
 def push_all(at, allowance, count, ids, d, heap, place):
     """Put the variables 0 to count - 1 into the heap.
 
-    at: [variables].
+    `at[0]` counts finished variables.
     """
     last = min(count, at[0] + allowance // 32 + 1)
     for j in range(at[0], last):
@@ -193,9 +193,10 @@ def _sift_down(p, size, ids, d, heap, place):
 
 @kernel
 def suffix_norms(at, allowance, order, begin, end, columns, C_bar, d, state, norms):
-    """Set norms[k] to the variation of the last k steps: the norm of d pulled back through them.
+    """Set norms[k] to the variation of a scan's last k steps, for all k.
 
-    at: [steps]; state: [norm of d, norm when it was last summed afresh].
+    It is the norm of the weights d pulled back through these steps. `at[0]` counts finished steps; `state` holds [norm
+    of d, norm when it was last summed afresh].
     """
     spent = 0
     if at[0] == 0:

@@ -44,7 +44,6 @@ def members_of(sets, v, ring):
 
 @kernel
 def _common(sets, u, v):
-    """Return the number of members that sets u and v share."""
     count = 0
     for w in range(sets.shape[1]):
         count += count_bits(sets[u, w] & sets[v, w])

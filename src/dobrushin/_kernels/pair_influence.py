@@ -36,7 +36,8 @@ def pair_rows(at, allowance, rows, k_own, unary_start, unary, out_start, k_other
     `offset_budget` operations on exact offsets; after that, offsets are bounded from below. Offsets are taken to be 0
     without a budget, or with several neighbours and more labels than `lead` has room for.
 
-    at: [rows, entries that were read, entries that are done, x, y]. Arrays from `by_own` to `state` are scratch space.
+    `at` counts finished [rows, entries that were read, entries that are done, x, y]. Arrays from `by_own` to `state`
+    are scratch space.
     """
     spent = 0
     while at[0] < rows.size and spent < allowance:
@@ -86,7 +87,10 @@ def _begin_row(k, u, labels, count, state):
 
 @kernel
 def _meet(k, k_other, table, base, stride, other_stride, labels):
-    """Add a neighbour's potentials at its value 0 to the sum for each label; return its largest potential."""
+    """Add a neighbour's log-potentials, for its state 0, to the running sum of each label of the row's variable.
+
+    Return the largest absolute log-potential of the neighbour.
+    """
     largest = 0.0
     for a in range(k):
         for x in range(k_other):
@@ -102,7 +106,10 @@ def _meet(k, k_other, table, base, stride, other_stride, labels):
 
 @kernel
 def _entry(at, allowance, e, k, lo, hi, u, k_other, base, own_stride, other_stride, table, offset_budget, by_own, by_other, labels, values, lead, own_lead, count, state):  # fmt: skip  # noqa: E501
-    """Continue with the pairs x > y of values of one neighbour; return the number of operations."""
+    """Continue with the pairs x > y of states of one neighbour, and return the number of operations.
+
+    Each pair gives a range D and an offset h, and the entry's bound is the largest value of `gap(D, h)`.
+    """
     spent = 0
     slack = 16.0 * (hi - lo + k + 8) * U * (state[SIZE] + 1.0)
     if at[3] == 0:
@@ -165,7 +172,7 @@ def _copy(k, k_other, table, base, stride, other_stride, by_own, by_other):
 
 @kernel
 def _leave_out(k, u, by_other, labels):
-    """Set the log-weight of each label when all neighbours have value 0 and the present one is left out."""
+    """Set the log-weight of each label without the present neighbour, when all other neighbours are in state 0."""
     for a in range(k):
         own = by_other[a]
         forbidden = labels[FORBIDDEN, a] > (0.0 if own > -np.inf else 1.0)
@@ -216,9 +223,9 @@ def _rounded(h, slack):
 
 @kernel
 def _odds(e, k, lo, hi, u, k_other, base, own_stride, other_stride, table, by_other, labels, lead, own_lead, count, state, odds):  # fmt: skip  # noqa: E501
-    """Bound the log-odds of one label against all others from below, for each value x of this neighbour, in odds[x].
+    """Bound the log-odds of one label against all others from below, for each state x of this neighbour, in odds[x].
 
-    The label is the most likely one when all neighbours have value 0. Half the sum of odds[x] and odds[y] is at most
+    The label is the most likely one when all neighbours are in state 0. Half the sum of odds[x] and odds[y] is at most
     the offset of the pair x, y.
     """
     winner, top = -1, -np.inf
@@ -253,7 +260,7 @@ def _odds(e, k, lo, hi, u, k_other, base, own_stride, other_stride, table, by_ot
 
 @kernel
 def _offset(x, y, e, k, lo, hi, u, k_other, base, own_stride, other_stride, table, by_other, labels, lead, own_lead, count, state):  # fmt: skip  # noqa: E501
-    """Return the least log-odds of one label against all others over the other neighbours' values, at least 0.
+    """Return the least log-odds of one label against all others over the other neighbours' states, at least 0.
 
     Only the most likely label at some configuration can have positive log-odds at all of them.
     """

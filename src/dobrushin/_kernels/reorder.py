@@ -82,7 +82,6 @@ def reorder(start, indices, sizes, order, seed, work_limit):
 
 @kernel
 def _uniform(state):
-    """Return the next state of the generator, and a uniform number in (0, 1)."""
     state = shuffled(state)
     return state, (np.float64(state >> np.uint64(11)) + 0.5) * 2.0**-53
 
@@ -136,7 +135,6 @@ def _add_new(u, v, seen, found, size):
 
 @kernel
 def _hang(tree, v, up):
-    """Make v the first child of `up` in the tree."""
     _, _, parent, child, sibling, _ = tree
     parent[v] = up
     sibling[v] = child[up]
@@ -308,7 +306,7 @@ def _try_order(near, sizes, weight, members, size, rule, bags, order, limit, sta
 
 @kernel
 def _noiseless_cost(trial, weight, members, v, rule, ring):
-    """Return the cost of eliminating variable v of the piece by a rule, and the work of computing it."""
+    """Return the cost of eliminating a variable of the piece by the rule, and the work of computing it."""
     words = trial.shape[1]
     degree = members_of(trial, v, ring)
     total, work = 0.0, words * (degree + 1)
@@ -378,7 +376,6 @@ def _accept(tree, place, members, sizes, size, m, root, bags, order):
 
 @kernel
 def _first(rank, ring):
-    """Return the variable of `ring` that is eliminated first."""
     first = ring[0]
     for k in ring:
         if rank[k] < rank[first]:

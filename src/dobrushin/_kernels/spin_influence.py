@@ -15,8 +15,8 @@ from dobrushin._shared.compile import kernel
 def ising_rows(at, allowance, rows, start, theta, field, out_start, paper, max_degree, C_bar, theorem, cap):
     """Bound the influence on spins by Theorem 5, or exactly where a spin has at most `max_degree` neighbours.
 
-    The exact form enumerates 2 ** (degree - 1) sign patterns of the other neighbours for each entry.
-    at: [rows, entries of the present row].
+    The exact form enumerates 2 ** (degree - 1) sign patterns of the other neighbours for each entry. `at` counts
+    finished [rows, entries of the present row].
     """
     sums = np.empty(2 ** max(0, max_degree - 1))
     spent = 0
@@ -68,8 +68,7 @@ def potts_rows(at, allowance, out_start, strength, unary, paper, C_bar, theorem,
     Takes time linear in the labels. Only the label with the largest unary (the winner) can be the most likely one for
     all values of the neighbours. Among pairs of values of neighbour j, its lead is smallest when both values are its
     strongest rivals (s > 0), or when one is the winner itself and the other its weakest rival (s < 0). Without unaries,
-    `unary` has no columns.
-    at: [rows, entries of the present row].
+    `unary` has no columns. `at` counts finished [rows, entries of the present row].
     """
     spent = 0
     while at[0] < cap.size and spent < allowance:
@@ -142,7 +141,7 @@ def spin_rows(at, allowance, rows, term_start, term_of, scope_start, scope, thet
     """Bound the influence on spins with terms of any order by Theorem 6, as in the paper or tightened.
 
     The tightened form has D = 4 s1 and h = max(0, 2 |theta_i| - 2 s2). Scratch arrays: s1, as long as the longest row;
-    state: [sum of strengths]. at: [rows, terms of the present row, entries of the present row].
+    `state` holds [sum of strengths]. `at` counts finished [rows, terms of the present row, entries of the present row].
     """
     spent = 0
     while at[0] < rows.size and spent < allowance:

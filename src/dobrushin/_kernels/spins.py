@@ -25,9 +25,10 @@ CELLS = 1024  # entries of the table of brackets of logit(u) / 2, by the highest
 
 @kernel
 def brackets():
-    """Return brackets for logit(u) / 2 as a table over cells of u: the middle and half the width of an interval.
+    """Return a table of intervals that contain logit(u) / 2, by the highest bits of a random number u.
 
-    The margin of the interval is far wider than the rounding of logarithms and local fields.
+    The intervals are given by middle and half the width. Their margin is far wider than the rounding of logarithms and
+    local fields.
     """
     table = np.empty((CELLS, 2))
     for c in range(1, CELLS - 1):

@@ -16,7 +16,7 @@ FLOOR = 2.0**-1000
 def forward(at, allowance, steps, order, first, start, columns, C_bar, cap, error, b):
     """Update the bounds b through `steps` steps of the cycle `order`, from its place `first` on.
 
-    at: [steps].
+    `at[0]` counts finished steps.
     """
     spent = 0
     done = at[0]
@@ -47,7 +47,7 @@ def forward(at, allowance, steps, order, first, start, columns, C_bar, cap, erro
 def forward_random(at, allowance, steps, q, start, columns, C_bar, cap, error, new, b):
     """Update the bounds b through random steps, each of which updates variable i with probability q_i.
 
-    at: [steps, variables of the present step]; `new` is scratch space, as long as b.
+    `at` counts finished [steps, variables of the present step]; `new` is scratch space, as long as b.
     """
     spent = 0
     while at[0] < steps and spent < allowance:

@@ -31,14 +31,17 @@ def factor(alpha, beta, ratio, R):
 
 @kernel
 def lowered(low, factor):
-    """Return low * factor rounded down; 0 if it is so small that floats lose their precision."""
+    """Return low * factor, rounded down; 0 if it is so small that floats lose their precision."""
     low = min(low * factor * DOWN, MOST)
     return low if low >= LEAST else 0.0
 
 
 @kernel
 def raised(high, factor):
-    """Return high * factor rounded up; a factor of 0 may stand for one below `LEAST`."""
+    """Return high * factor, rounded up.
+
+    A factor of 0 may stand for one below `LEAST`.
+    """
     return max(high * max(factor, LEAST) * UP, LEAST)
 
 

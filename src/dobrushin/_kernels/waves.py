@@ -48,7 +48,10 @@ def levels(order, start, neighbor, n):
 
 @kernel
 def _stretch(lag, lo, hi, m, sweeps):
-    """Return the part of places lo to hi - 1, sorted by lag, that round m updates: those with 0 <= m - lag < sweeps."""
+    """Return which of the places lo to hi - 1 round m updates: those whose lag is from m - sweeps + 1 to m.
+
+    The places are sorted by lag.
+    """
     if lo == hi or lag[lo] > m or lag[hi - 1] <= m - sweeps:
         return lo, lo
     begin = lo if lag[lo] > m - sweeps else lo + np.searchsorted(lag[lo:hi], m - sweeps + 1)
@@ -190,7 +193,10 @@ def sweep_diagonals(sweeps, base, rows, columns, right, down, field, key, gamma,
 
 @kernel
 def _diagonal(d, number, R, C, right, down, field, key, gamma, x):
-    """Update the sites of diagonal d; the site in row r is step number + d + r (C - 1) of the scan."""
+    """Update the sites on diagonal d of a grid.
+
+    The site in row r is step number + d + r (C - 1) of the scan, where C is the number of columns.
+    """
     low, high = max(0, d - C + 1), min(R - 1, d)
     at = d * min(R, C)
     before, after = at - min(R, C), at + min(R, C)

@@ -93,7 +93,10 @@ def log_sums(table, states, weight, out):
 
 @kernel
 def shares(table, states, weight, belief, out):
-    """Set out[s, x] to belief[s] times the conditional share exp(table[s, x] / w) / sum_x exp(table[s, x] / w)."""
+    """Distribute the belief of a message over the states of the variable that was summed out.
+
+    out[s, x] is belief[s] exp(table[s, x] / w) / sum_x exp(table[s, x] / w) for the Hölder weight w.
+    """
     inverse = 1.0 / weight
     for s in range(belief.size):
         top = table[s * states]
@@ -216,7 +219,7 @@ def draw_tries(keys, threshold, steps, reads, pairs, constants, table, asked, x,
 
 @kernel
 def wealth(y, z, bets, share, p, sign):
-    """Return the log-wealth log prod_t (1 + sign b_t (y_t - p z_t)) of bets against the mean p.
+    """Return the logarithm of the wealth from bets that the mean is not p: log prod_t (1 + sign b_t (y_t - p z_t)).
 
     Bets b_t are cut at share / p, or at share / (1 - p) for sign -1.
     """
@@ -233,9 +236,10 @@ def wealth(y, z, bets, share, p, sign):
 
 @kernel
 def bet(y, z, aim, sums):
-    """Return the bets aim * sum z / sum (y - m z)^2, each from earlier values only, with m = sum y / sum z.
+    """Return the sizes of bets against a mean, each from earlier values only.
 
-    `sums` are sum z, sum y and the sum of squares, which are updated.
+    They are aim * sum z / sum (y - m z)^2 with m = sum y / sum z. `sums` are sum z, sum y and the sum of squares, which
+    are updated.
     """
     bets = np.empty(y.size)
     for t in range(y.size):

@@ -268,7 +268,6 @@ class FactorTables(ScopedForm):
         return tuple(scope.tolist()), table.reshape(self.sizes[scope])
 
     def factors_of(self, i: int) -> list[tuple[tuple[int, ...], Floats]]:
-        """Return the scopes and log-tables of the factors of variable `i`."""
         return [self.factor(k) for k in self.factor_of[self.factor_start[i] : self.factor_start[i + 1]].tolist()]
 
     @cached_property

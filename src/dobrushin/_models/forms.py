@@ -64,7 +64,6 @@ class Variables:
 
     @property
     def cardinalities(self) -> Ints:
-        """Return the number of states of each variable."""
         sizes = self.sizes
         return sizes if isinstance(sizes, np.ndarray) else np.broadcast_to(np.int64(sizes), self.n_variables)
 
@@ -118,7 +117,6 @@ class Form(Variables, ABC):
 
     @property
     def nbytes(self) -> int:
-        """Return the approximate number of bytes of the form's arrays."""
         return held_bytes(vars(self))
 
     # -- the variables ---------------------------------------------------------------------
@@ -422,11 +420,9 @@ class CheckedArrays(dict[str, Array]):
             raise self.error(expected, f"{instead[k]} at entry {k}")
 
     def require_variables(self, n: int) -> None:
-        """Raise an error if the model has no variables."""
         self.require(n >= 1, "one or more variables", "none")
 
     def finite(self, name: str) -> Floats:
-        """Return an array of finite numbers."""
         array = self[name]
         self.require(np.abs(array) <= check.LARGEST, f"{name} that are {check.FINITE}", array)
         return array

@@ -204,7 +204,6 @@ class GridPairs(LazyPairs):
         return family._from_form(form, None, state_names)
 
     def matrix(self) -> Any:
-        """Return all couplings as a symmetric matrix."""
         site = np.arange(self.n_variables, dtype=np.int32).reshape(self.shape)
         firsts, seconds = [], []
         for axis in (1, 0):  # to the right, row by row; then downwards

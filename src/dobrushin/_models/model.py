@@ -146,7 +146,6 @@ class Model(WithGraph):
         return NamesByLabel(self)
 
     def _names_at(self, i: int) -> Names | None:
-        """Return the names of the states of the variable at position `i`."""
         return None if self._state_names is None else self._state_names.at(i)
 
     def _called(self, i: int) -> Sequence[Any]:
@@ -285,7 +284,7 @@ class Model(WithGraph):
         return self._part_model(rest, self._labels_at(kept), kept)
 
     def _part_model(self, form: Form, labels: Sequence[Hashable], positions: Ints) -> Model:
-        """Make the model of some variables from its form, with their state names and this model's cache."""
+        """Make the model of some variables from its form, with their state names; it shares this model's cache."""
         part = form.to_model(labels)._name_states(self._names_of(positions))
         part._memory.share(self._memory)
         return part

@@ -29,7 +29,7 @@ _VARIABLES_OF_PART, _VARIABLES_PER_CENTRE = 2**14, 2**8
 
 @dataclass(frozen=True)
 class Numbering:
-    """Which variables of a model with `n` variables a part has: its variable k is at positions[k] in the model.
+    """Positions in a model of the variables of a part: variable k of the part is at positions[k] in the model.
 
     Scans, certificates, plans and estimates of a part have a method that renumbers them for the whole model.
     """
@@ -123,7 +123,7 @@ def _require_room(size: int) -> None:
 
 @dataclass(frozen=True)
 class ModelPart:
-    """A model of some variables near others, labelled by their positions in the whole model."""
+    """A part of a model as a model by itself; labels are the positions in the whole model."""
 
     model: Model
     inner: Bools  # which variables of the part have all their neighbours in the part

@@ -159,11 +159,9 @@ class PairTables(DivisibleForm):
         return {"edges": len(self.edges)}
 
     def unary_of(self, i: int) -> Floats:
-        """Return the log-potentials of variable `i`."""
         return self.unary[self.unary_start[i] : self.unary_start[i + 1]]
 
     def table_of(self, e: int) -> Floats:
-        """Return the log-table of edge `e`."""
         flat = self.table[self.table_start[e] : self.table_start[e + 1]]
         return flat.reshape(self.sizes[self.edges[e]])
 

@@ -32,7 +32,6 @@ class StateNames(NamedTuple):
     of_spins: bool = False  # the states 0, 1 stand for spins; functions of states get -1, +1
 
     def at(self, i: int) -> Names | None:
-        """Return the names of the states of one variable; None if it has none."""
         return self.own[i] if self.common is None else self.common
 
     def restrict(self, positions: Array) -> StateNames:

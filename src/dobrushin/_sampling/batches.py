@@ -202,7 +202,6 @@ class Outcome:
 
     @property
     def chains(self) -> int:
-        """Return the number of chains in the first batches."""
         return self.batches[self.first - 1].stop - self.batches[0].start if self.first else 0
 
     def states(self, job: Job) -> NDArray[Any]:

@@ -89,7 +89,7 @@ def streams_of(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray
 
 @dataclass(frozen=True)
 class Batches(Sequence[range]):
-    """Consecutive ranges of at most `size` chains each; the chains of a range run together."""
+    """Chains split into consecutive ranges of at most `size`; the chains of a range run together."""
 
     numbers: range
     size: int

@@ -250,7 +250,6 @@ class Samples:
         return states[:, None, :] if states.ndim == 2 else states
 
     def _repr_html_(self) -> str:
-        """Return an HTML table, for notebooks."""
         facts = [("chains", f"{self.chains:,}"), ("steps", f"{self.steps:,}"), ("kernel", self.kernel)]
         facts += [("seed", str(self.seed)), ("start", self._start)]
         size, texts = min(_SHOWN, len(self.variables)), []

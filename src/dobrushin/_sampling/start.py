@@ -130,7 +130,6 @@ def make_guard(model: Model, form: Form, region: ScanRegion, is_uniform: bool) -
 
 
 def _rows_of_states(states: Any) -> NDArray[Any]:
-    """Return the states as an array with at least one axis."""
     try:
         array = np.asarray(states)
     except (TypeError, ValueError):  # rows of different lengths
@@ -192,7 +191,6 @@ def check_feasible(model: Model, form: Form) -> NDArray[np.int64] | None:
 
 
 def _check_limit() -> None:
-    """Raise `LateError` if the time limit of the call is over."""
     limit = current_deadline()
     if limit.is_over:
         remedy = f"A longer 'time_limit' leaves more time for the search. {_REMEDY}"

@@ -30,7 +30,7 @@ MAX_GRID_ROWS = 65535
 
 
 class Route(NamedTuple):
-    """Which variables to update, in arrays on the GPU: those of a cycle, or variables that each chain draws at random.
+    """The variables to update, in arrays on the GPU: those of a cycle, or variables that each chain draws at random.
 
     Attributes
     ----------
@@ -93,7 +93,6 @@ class DeviceKernel(Runner):
 
     @property
     def rows(self) -> int:
-        """Return the number of rows of the array of states."""
         return self.region.size + 1
 
     @property
