@@ -200,7 +200,7 @@ def _program(tables: FactorTables, order: Sequence[int], groups: Sequence[Scope]
 def maximise(plan: SumPlan, tables: FactorTables, working: Working) -> tuple[Ints, float]:
     """Return the most likely joint state, as state numbers, with an error bound.
 
-    The bound says how much larger than the log-density of this state the largest one may be.
+    The bound says by how much the largest log-density may exceed the log-density of the returned state.
     """
     program = plan.program
     shifts = shifted_tables(tables)

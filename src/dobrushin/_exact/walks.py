@@ -113,7 +113,10 @@ class _Odds(NamedTuple):
 
 
 def read_walks(form: Form) -> WalkTree | str:
-    """Return the model as odds and half-edges, or the reason why it cannot be read like this; the result is cached."""
+    """Return the model in the form of odds and half-edges; if it does not have this form, return the reason.
+
+    The result is cached.
+    """
     return form.memory.get(_TREE, lambda: _read(form))
 
 

@@ -249,7 +249,7 @@ class ChainBounds:
         return touched_by(self.anchor.space.known, Scan(self.order), 1.0, 0.0)
 
     def proxy(self, objective: Objective) -> float:
-        """Return sigma^2 such that f(X_T) is sub-Gaussian with this variance proxy, rounded up.
+        """Return sigma^2 such that a chain's final value f(X_T) is sub-Gaussian with this variance proxy, rounded up.
 
         f has the Lipschitz constants of the objective, and X_T is the state after the scan from the fixed initial
         point. The recursion runs backwards through the scan. At a step that updates variable i, it adds v_i^2 g_i to
@@ -261,10 +261,10 @@ class ChainBounds:
         return self._pull_back(objective, np.where(form.is_finite, 0.25 * form.width**2, g), self._rows.values)
 
     def steepness(self, objective: Objective) -> float:
-        """Bound the Lipschitz constant of f(X_T) as a function of one standard normal input for each step.
+        """Bound the Lipschitz constant of a chain's final value f(X_T) in its random inputs.
 
-        When x_j moves by 1, quantiles of a continuous x_i move by at most |Q_ij| / m_i. The bound is infinite if f
-        depends on a variable on a finite set.
+        The inputs are one standard normal number for each step. When x_j moves by 1, quantiles of a continuous x_i move
+        by at most |Q_ij| / P_ii. The bound is infinite if f depends on a variable on a finite set.
         """
         form, rows = self.anchor.space.form, self._rows
         g = np.where(form.is_finite, np.inf, np.minimum(1.0 / form.curvature, 0.25 * form.width**2))
@@ -274,7 +274,10 @@ class ChainBounds:
         return float(np.sqrt(self._pull_back(objective, g, frozen(moved)))) * (1.0 + 4 * UNIT)
 
     def guess_variance(self, objective: Objective) -> float:
-        """Estimate the variance of f(X_T) from the conditional variances at the start, without a guarantee."""
+        """Estimate the variance of a chain's final value f(X_T) from the conditional variances at the start.
+
+        The estimate has no guarantee.
+        """
         space, rows, point = self.anchor.space, self._rows, self.anchor.point
         form = space.form
         bend = form.diagonal + sum(term.least_curvature(amount, point, point) for term, amount in form.likelihood)

@@ -230,7 +230,7 @@ def make_spread(space: FieldSpace, decay: Decay, scan: Scan) -> SpreadKernel:
 
 
 def _slip(space: FieldSpace, steps: int) -> float:
-    """Bound the probability that a rounded chain ends farther than `place` from a chain with exact draws.
+    """Bound the probability that a chain with rounded draws ends farther than `place` from one with exact draws.
 
     At each step the conditional law differs from that of the exact chain, since the linear term is rounded and the
     neighbours are off by up to `place`.

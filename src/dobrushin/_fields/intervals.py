@@ -141,7 +141,10 @@ class Clip(NamedTuple):
         return float(reaches.min()) * (1.0 + 1e-9)
 
     def with_stages(self, aim: float, deviation: float, error: float) -> Clip:
-        """Return the parameters with stages for an expected standard deviation; without any if they do not pay."""
+        """Return these parameters with stages at which sampling may stop early; without stages if they do not pay.
+
+        `deviation` is the expected standard deviation of the values.
+        """
         planned = self._replace(shares=STAGED).most_chains(aim, error) or 2**52
         aim = aim - self.slack
         share, chains = _STAGES_SHARE / 2.0, 64
@@ -184,7 +187,7 @@ _RATES = 1.1 ** np.arange(-2.0, 60.0)
 
 
 def normal_reach(error: float) -> float:
-    """Return t such that F(Z) > E F(Z) + t with probability at most `error`, for any 1-Lipschitz F of normal inputs Z.
+    """Return t such that F(Z) > E F(Z) + t with probability at most `error`, for normal inputs Z and 1-Lipschitz F.
 
     The worst function is min(z, q), where q is the upper `error` quantile of one normal input z (theory page,
     "Functions of normal variables").

@@ -186,15 +186,15 @@ class GaussianField(Model):
         ----------
         rows, cols : int
         rho : float
-            Between -1 and 1: the influence of all neighbours of an inner site together.
+            Between -1 and 1: the sum of the influences of an inner site's four neighbours.
         precision : float
-            Of a site given its neighbours.
+            Conditional precision of a site given its neighbours.
         periodic : bool
             Join opposite sides.
         **options
-            ``linear`` (a number or an array over the sites), ``lower`` and ``upper`` as for the class. Or ``linear``, a
-            function of an array of site numbers, with ``linear_bound``, the largest size of its values: then nothing is
-            made but regions around targets, and only `estimate` and `plan` take the field.
+            ``linear`` (a number or an array over the sites), ``lower`` and ``upper`` as for the class. Or ``linear`` as
+            a function of an array of site numbers, with ``linear_bound``, a bound on the size of its values: then only
+            regions around targets are built in memory, and only `estimate` and `plan` accept the field.
 
         Examples
         --------
@@ -227,8 +227,7 @@ class GaussianField(Model):
     def covariates(
         self, covariates: Mapping[Hashable, PerVariable], deviation: float | Mapping[Hashable, float] = 10.0
     ) -> GaussianField:
-        """Return the field of linear predictors x_i + sum_k covariate_ik beta_k, together with the coefficients
-        beta_k.
+        """Return the field of linear predictors x_i + sum_k covariate_ik beta_k, joined by the coefficients beta_k.
 
         Call it on a prior, before observations. The variables keep their labels and now stand for linear predictors.
         The coefficients are variables too, named as in `covariates`.

@@ -80,7 +80,10 @@ class PartOfField:
         return seen.astype(np.int64)
 
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers in the proof file of variables at these positions of the field given the evidence."""
+        """Return the numbers that variables have in the proof file.
+
+        `positions` are those of the field given the evidence, which has fewer variables than the field.
+        """
         return np.searchsorted(self.positions, self.given.positions[positions])
 
     def write(

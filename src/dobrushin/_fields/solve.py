@@ -126,9 +126,9 @@ class System:
         return None if known is None else (np.abs(known[0]) + known[1][:, None]) @ self.diagonal * (1.0 + 2.0**-30)
 
     def bound(self, i: int, residual: NDArray[np.float64], outside: float) -> float | None:
-        """Bound the error of a solution at variable i of the region; None where no bound is known.
+        """Bound the error of a solution at variable number i of the region; None where no bound is known.
 
-        `outside` bounds the size of the solution outside the region.
+        `residual` bounds the residuals, and `outside` the size of the solution outside the region.
         """
         if self._shares is None:
             return None

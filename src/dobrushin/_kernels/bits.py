@@ -187,7 +187,7 @@ def _plane6(a0, a1, a2, a3, a4, a5, mask, random, spin, open_lanes):
 
 @inlined
 def _select16(b0, b1, b2, b3, m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15):
-    """Return, for each bit position, the mask number b3 b2 b1 b0 at that position."""
+    """Look up one of 16 masks for each bit position; the index has the binary digits b3 b2 b1 b0 at that position."""
     q0 = _select(b1, _select(b0, m0, m1), _select(b0, m2, m3))
     q1 = _select(b1, _select(b0, m4, m5), _select(b0, m6, m7))
     q2 = _select(b1, _select(b0, m8, m9), _select(b0, m10, m11))

@@ -59,7 +59,7 @@ def layout(t, sizes, scope_start, scope, made, operand_start, operand, place):
 
 @kernel
 def _sort_summed(axes, first, last):
-    """Sort the summed axes so that their largest strides in any operand decrease."""
+    """Sort the summed axes by their largest stride in any operand, in decreasing order."""
     columns = axes.shape[1]
     for i in range(first + 1, last):
         for j in range(i, first, -1):

@@ -92,7 +92,7 @@ def _row_times(i, start, columns, C_bar, b):
 
 @kernel
 def bounds_through(at, allowance, order, start, columns, C_bar, variable, old):
-    """Update the bounds b (in `variable`) through an order, and store the value that each step replaces.
+    """Update the bounds b (a column of `variable`) step by step along an order, and store the values that are replaced.
 
     `at[0]` counts finished steps.
     """
@@ -110,7 +110,7 @@ def bounds_through(at, allowance, order, start, columns, C_bar, variable, old):
 
 @kernel
 def gains(at, allowance, start, columns, C_bar, candidate, variable, gain, base, depth, V):
-    """Compute r, the gain of each variable and the tree of gains; V[0] is set to the variation.
+    """Compute r = (I - C) b, the gain of each variable and the tree of gains; V[0] is set to the variation.
 
     `at[0]` counts finished variables.
     """

@@ -305,7 +305,7 @@ def _find_halves(m, N, low, high, x, grown, s, g, left, right, slack):
 
 @kernel
 def _propose(word, left, right):
-    """Return a random signed distance from the mode's point, under the two half-Gaussians.
+    """Return a random signed distance from the point near the mode, drawn under two half-Gaussians.
 
     Also return the edge and the width of the strip that it was drawn from, and whether it is within the strips.
     """

@@ -180,7 +180,10 @@ def set_race(order, place, steps, number, stride, K, states, first, f_start, m_s
 
 @kernel
 def _range_side_by_side(states, first, members, strides, base, own_stride, table, x, k, digit, allowed, least, most):
-    """Find a factor's least and largest entry for each label, over its members' sets, for all runs side by side."""
+    """Find a factor's least and largest entry for each label of a variable, for all runs side by side.
+
+    The other variables of the factor (its members) range over their possible labels.
+    """
     digit[: members.size] = 0
     cell = base
     while True:
@@ -207,7 +210,10 @@ def _range_side_by_side(states, first, members, strides, base, own_stride, table
 
 @kernel
 def _range_by_run(states, first, members, strides, base, own_stride, table, x, k, digit, least, most):
-    """Find a factor's least and largest entry for each label, over its members' possible labels, run by run."""
+    """Find a factor's least and largest entry for each label of a variable, run by run.
+
+    The other variables of the factor (its members) range over their possible labels.
+    """
     before = np.int64(-1)  # before the first label; a literal would have another type for Numba
     for c in range(x.shape[1]):
         cell = base

@@ -31,14 +31,14 @@ def symmetric(i: Array, j: Array, weights: Floats, n: int) -> Any:
 
 
 def restrict_couplings(matrix: Any, kept: Bools) -> Any:
-    """Return the couplings between the variables that are kept."""
+    """Return the matrix of the couplings among the variables selected by `kept`."""
     return _freeze(matrix[kept][:, kept])
 
 
 def couplings_of_part(row: Ints, column: Ints, values: Floats, inner: Bools) -> Any:
-    """Return the symmetric couplings of a part of a model from the rows of the part's inner variables.
+    """Return the symmetric matrix of the couplings in a part of a model, from the matrix rows of its inner variables.
 
-    Couplings between an outer variable and an inner one are taken from the row of the inner one.
+    A coupling between an outer variable and an inner one is taken from the row of the inner one.
     """
     n, outer = len(inner), ~inner[column]
     column, row = np.concatenate([column, row[outer]]), np.concatenate([row, column[outer]])

@@ -48,7 +48,7 @@ class SplitEvidence(NamedTuple):
 def split_evidence(
     model: Model, evidence: Any, is_asked: Callable[[Hashable], bool] = lambda _: False
 ) -> SplitEvidence:
-    """Make likelihoods in evidence part of the model, and return observed states as the remaining evidence.
+    """Split evidence into likelihoods, which become part of the model, and observed states.
 
     A likelihood that is positive for one state only counts as observing that state, unless `is_asked` says that the
     variable is a target, which must stay in the model.

@@ -359,7 +359,7 @@ class FactorTables(ScopedForm):
         return self._select(rest.variables, rest.factors).off_by(rest.error), rest.variables
 
     def sum_out_barren(self) -> tuple[FactorTables | None, float, float]:
-        """Sum out variables that are in one factor only, if this leaves no dependence (barren variables).
+        """Sum out barren variables: those in one factor only, whose sum does not depend on other variables.
 
         Return the remaining tables, the logarithm of the product of the sums, and a bound on its error.
         """

@@ -333,7 +333,7 @@ def rounding_of(potentials: Floats, units: float) -> float:
 
 
 def require_possible(log_potentials: Floats, positions: Array) -> None:
-    """Raise `ImpossibleEvidence` about the first position whose log-potential is -inf."""
+    """Raise `ImpossibleEvidence` for the first position whose potential forbids the observed state (-inf)."""
     if (forbidden := np.isneginf(log_potentials)).any():
         raise ImpossibleEvidence(positions[int(np.argmax(forbidden))], "a forbidden state")
 

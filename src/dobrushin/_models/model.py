@@ -358,7 +358,10 @@ class Model(WithGraph):
             raise ArgumentError("evidence", "possible", got="a forbidden state", where=where)
 
     def _region(self, updated: Ints) -> tuple[Form, ScanRegion]:
-        """Return a form, and the region of it that is needed to update the variables at these increasing positions."""
+        """Return a form, and the region of it around the updated variables (increasing positions).
+
+        The region has these variables and their neighbours.
+        """
         return self._form, region_of(self._form, updated)
 
     def _form_of(self, region: ScanRegion) -> Form:

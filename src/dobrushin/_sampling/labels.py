@@ -131,7 +131,7 @@ def pack_region(form: FactorTables, region: ScanRegion) -> Packed:
 
 
 class FactorSums(NamedTuple):
-    """Sizes of the factors of each variable of a region, summed over its factors; 0 if it is not updated."""
+    """Sizes summed over all factors of a variable, for each variable of a region; 0 if it is not updated."""
 
     largest: NDArray[np.float64]  # sum of largest absolute values of finite entries
     range: NDArray[np.float64]  # sum of differences between the largest and the least finite entry

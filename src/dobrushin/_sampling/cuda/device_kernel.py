@@ -148,7 +148,7 @@ class DeviceKernel(Runner):
         return Batches(numbers, size)
 
     def look(self, chains: int) -> int:
-        """Return the number of steps between two checks of whether to stop: those of some tenths of a second."""
+        """Return how many steps to run, for some tenths of a second, between two checks of whether to stop."""
         return max(1, min(MAX_LAUNCH_STEPS, self.chunk // chains))
 
     def start(self, master: NDArray[np.uint64], chains: range) -> Any:
