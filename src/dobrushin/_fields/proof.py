@@ -46,7 +46,7 @@ class PartOfField:
         self, field: GaussianField, evidence: Mapping[Hashable, float], scan: Scan, asked: NDArray[np.int64],
         anchor: Anchor, drift: NDArray[np.float64],
     ) -> None:  # fmt: skip
-        """Collect the part of a field; scan, targets, anchor and drift belong to the field given the evidence."""
+        """Collect the part; scan, targets, anchor and drift are those of the field conditioned on the evidence."""
         form = self.form = field._form
         self.field, n = field, form.n_variables
         known = np.array([field.index(label) for label in evidence], dtype=np.int64)

@@ -121,7 +121,7 @@ class FieldTerms(Form):
         return frozen(np.diff(self.value_start) > 0)
 
     def error_of_slopes(self, reach: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Bound the error of the slope of each phi_i for |x_i| <= reach_i, from the rounding of its terms."""
+        """Bound the error of the slope of each variable's own energy phi_i where |x_i| <= reach_i, from rounding."""
         return (self.linear_error + self.diagonal_error * reach) * (1.0 + 4 * UNIT)
 
     @cached_property

@@ -184,7 +184,10 @@ def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_colu
 
 @inlined
 def _pull(i, x, start, columns, C_bar, candidate, variable, gain, base, depth):
-    """Pull the weights back through a step on variable i with weight x, and update the gains of its neighbours."""
+    """Pull the weights back through a step that updates variable i: its weight x moves to its neighbours.
+
+    The gains of these neighbours are updated too.
+    """
     variable[i, D] = 0.0
     if candidate[i]:
         _set(i, 0.0, gain, base, depth)

@@ -322,10 +322,10 @@ def _propose(word, left, right):
 
 @kernel
 def _propose_all(keys, number, left, right, d, lost, rough):
-    """Propose a draw for each chain, at distance d from its point.
+    """Propose a distance d from the point near the mode for each chain, under two half-Gaussians.
 
-    `lost` is set to -edge^2 / 2 of the proposal's strip, and `rough` to the random bits that decide on its acceptance
-    (infinite in tails).
+    `rough` gets the random bits that decide on acceptance later (infinite in the tails), and `lost` the logarithm of
+    the density at the edge of the strip, -edge^2 / 2.
     """
     for chain in range(d.size):
         word = mix(keys[0, chain] + keys[1, chain] * number)

@@ -202,7 +202,7 @@ class CoupledForm(DivisibleForm):
         return self.couplings.indptr, self.couplings.indices
 
     def pairs(self) -> tuple[Array, Array, Floats]:
-        """Return both ends of each pair, the smaller position first, and the couplings."""
+        """Return both ends of each coupled pair, the smaller position first, and the couplings."""
         matrix = self.couplings
         first = np.repeat(np.arange(self.n_variables, dtype=matrix.indices.dtype), np.diff(matrix.indptr))
         upper = first < matrix.indices

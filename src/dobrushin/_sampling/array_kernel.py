@@ -259,7 +259,7 @@ class Diagonals:
     fields: NDArray[np.float64]
 
     def sweep(self, steps: StepList, keys: NDArray[np.uint64], states: NDArray[np.int8]) -> None:
-        """Run whole sweeps of one chain, whose states are 0 and 1."""
+        """Run whole sweeps of one chain diagonal by diagonal; the states are 0 and 1."""
         x = np.empty(len(self.fields))
         # Row r of diagonal d stands at d * width + r.
         width, shape = min(self.rows, self.columns), (self.rows, self.columns)
