@@ -299,7 +299,7 @@ class MiniBuckets:
     # -- passes --
 
     def forward(self, match: bool = False, tight: bool = False) -> float:
-        """Send all messages and return log U.
+        """Send all messages, and return the upper bound log U on the logarithm of the partition function.
 
         `match` chooses shifts by matching moments on the way; `tight` lowers messages where this is cheap.
         """
@@ -338,7 +338,7 @@ class MiniBuckets:
     def _rounding(self, b: int, sizes: list[float]) -> float:
         """Bound the rounding errors that one bucket contributes to `distortion`.
 
-        They arise in its messages, in the weights, and in the probabilities of a draw, hence the factor 3. A sum of
+        Three times the same error: in its messages, in the weights, and in the probabilities of a draw. A sum of
         logarithms errs by one unit of all their sizes for each term, the exponential by 2^-50 and the logarithm by
         2^-49 of itself.
         """

@@ -409,9 +409,10 @@ def _rest(form: FieldTerms, point: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def find_start(form: FieldTerms) -> NDArray[np.float64]:
-    """Return a point near the modes of all conditional laws, found by sweeps of coordinate ascent.
+    """Return a point near the modes of all conditional laws.
 
-    Certificates are valid for any initial point; a point near the modes makes them tighter.
+    It is found by moving all variables to the modes of their conditional laws again and again. Certificates are valid
+    for any initial point; a point near the modes makes them tighter.
     """
     n = form.n_variables
     point, excess = np.empty(n), np.empty(n)

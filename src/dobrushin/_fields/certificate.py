@@ -206,7 +206,7 @@ class Drift(NamedTuple):
 
     At each step the distance in variable i is at most each_i, except with total probability `chance`. Both chains turn
     the same random numbers into quantiles of their conditional laws. When x_j moves by 1, a quantile of a continuous
-    x_i moves by at most M_ij = |Q_ij| / m_i, so any vector delta >= M delta + (error of one draw) bounds the distance
+    x_i moves by at most M_ij = |Q_ij| / P_ii, so any vector delta >= M delta + (error of one draw) bounds the distance
     at all steps; it is infinite if no such vector is found. A variable on a finite set rarely changes at all.
     """
 
@@ -264,7 +264,8 @@ class ChainBounds:
         """Bound the Lipschitz constant of a chain's final value f(X_T) in its random inputs.
 
         The inputs are one standard normal number for each step. When x_j moves by 1, quantiles of a continuous x_i move
-        by at most |Q_ij| / P_ii. The bound is infinite if f depends on a variable on a finite set.
+        by at most |Q_ij| / m_i, where m_i is the least curvature of x_i's own energy. The bound is infinite if f
+        depends on a variable on a finite set.
         """
         form, rows = self.anchor.space.form, self._rows
         g = np.where(form.is_finite, np.inf, np.minimum(1.0 / form.curvature, 0.25 * form.width**2))

@@ -48,19 +48,19 @@ class GaussianField(Model):
     precision : array or sparse matrix, shape (n, n)
         P, symmetric, with a positive diagonal.
     linear : number, array or dict from labels, optional
-        Default 0.
+        Coefficients of the linear term; default 0.
     lower, upper : numbers, arrays or dicts from labels, optional
         Limits of the variables; infinite ends are allowed. Default none.
     labels : sequence, optional
         Names of the variables; default 0..n-1.
     levels : dict from labels to values, optional
-        Variables that take only these numbers, such as spins -1 and +1. (Their diagonal of P weighs their values too.)
+        Variables that take only these numbers, such as spins -1 and +1. (The diagonal of P adds to their energy too.)
 
     Notes
     -----
-    pi(x) ∝ exp( -x'Px / 2 + linear'x ) on the box. Likelihoods are put on top by `poisson`, `bernoulli` and `normal`,
-    each of which gives a new field. Certificates of fields bound distances, not probabilities: `influence` bounds how
-    far the mean of a variable moves when another one moves by 1.
+    pi(x) ∝ exp( -x'Px / 2 + linear'x ) on the box of the limits. The methods `poisson`, `bernoulli` and `normal` multiply
+    this by likelihoods, and each returns a new field. Certificates of fields bound distances, not probabilities:
+    `influence` bounds how far the mean of a variable moves when another one moves by 1.
 
     Examples
     --------

@@ -336,7 +336,7 @@ def _propose_all(keys, number, left, right, d, lost, rough):
 
 @kernel
 def _add_lost(m, E, N, grown, s, g, slack, d, lost):
-    """Add to `lost` how much the density falls at each proposal, psi(x + d) - psi(x), and the slack.
+    """Add psi(x + d) - psi(x) + slack to `lost` for each proposal, which is accepted with probability exp(-lost).
 
     With the slack the half-Gaussian lies above the density.
     """
