@@ -58,8 +58,8 @@ class GaussianField(Model):
 
     Notes
     -----
-    pi(x) ∝ exp( -x'Px / 2 + linear'x ) on the box of the limits. The methods `poisson`, `bernoulli` and `normal` multiply
-    this by likelihoods, and each returns a new field. Certificates of fields bound distances, not probabilities:
+    pi(x) ∝ exp( -x'Px / 2 + linear'x ) within the limits. The methods `poisson`, `bernoulli` and `normal` multiply this
+    by likelihoods, and each returns a new field. Certificates of fields bound distances, not probabilities:
     `influence` bounds how far the mean of a variable moves when another one moves by 1.
 
     Examples
