@@ -106,9 +106,10 @@ def _meet(k, k_other, table, base, stride, other_stride, labels):
 
 @kernel
 def _entry(at, allowance, e, k, lo, hi, u, k_other, base, own_stride, other_stride, table, offset_budget, by_own, by_other, labels, values, lead, own_lead, count, state):  # fmt: skip  # noqa: E501
-    """Continue with the pairs x > y of states of one neighbour, and return the number of operations.
+    """Continue to bound the influence of one neighbour, for one pair x > y of its states after the other.
 
-    Each pair gives a range D and an offset h, and the entry's bound is the largest value of `gap(D, h)`.
+    Each pair gives a range D and an offset h, and the bound is the largest value of `gap(D, h)`. Return the number of
+    operations.
     """
     spent = 0
     slack = 16.0 * (hi - lo + k + 8) * U * (state[SIZE] + 1.0)

@@ -253,10 +253,10 @@ def bet(y, z, aim, sums):
 
 @kernel
 def limit(y, z, bets, share, needed, sign, inside):
-    """Return one end of the interval of all p with log-wealth below `needed`: the lower for sign 1, else the upper.
+    """Return an end of the confidence interval for a mean: of all p with log-wealth below `needed`.
 
-    The wealth falls with p for sign 1 and rises for sign -1. Bisection begins at `inside`; if this point is itself
-    outside, the result is the end of a larger interval.
+    It is the lower end for sign 1 and the upper end for sign -1. The wealth falls with p for sign 1 and rises for sign
+    -1. Bisection begins at `inside`; if this point is itself outside, the result is the end of a larger interval.
     """
     outside = 0.0 if sign > 0.0 else 1.0
     if wealth(y, z, bets, share, outside, sign) < needed:

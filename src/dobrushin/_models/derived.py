@@ -223,10 +223,11 @@ class Summed(NamedTuple):
 
 
 def sum_out(form: FactorTables, wanted: Bools) -> Summed:
-    """Sum out unwanted variables in at most one factor, if their sum does not depend on other variables; repeat.
+    """Sum out unwanted variables that are in one factor at most and whose sum does not depend on other variables.
 
-    Each sum is within a factor of e^(±error) of a constant, and all terms are non-negative. So the law of the remaining
-    variables is proportional to the product of the remaining factors, within a factor of e^(±total error).
+    This is repeated with the variables that remain. Each sum is within a factor of e^(±error) of a constant, and all
+    terms are non-negative. So the law of the remaining variables is proportional to the product of the remaining
+    factors, within a factor of e^(±total error).
     """
     factor_start, factor_of = form.factor_start.tolist(), form.factor_of.tolist()
     count = np.diff(form.factor_start).tolist()  # remaining factors of each variable

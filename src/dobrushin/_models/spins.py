@@ -126,8 +126,6 @@ class SpinForm(Form):
 class SpinTerms(ScopedForm, SpinForm):
     """Internal form of `SpinMRF`: spins with interaction terms of any order and fields.
 
-    Terms are the factors of `ScopedForm`.
-
     Parameters
     ----------
     scope_start, scope : arrays of int

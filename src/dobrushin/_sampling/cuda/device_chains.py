@@ -88,7 +88,7 @@ class DeviceLabels(CountingKernel):
         return next((words for words in HELD_WORDS if needed <= words), 0)
 
     def _compiled(self, name: str, words: int = 0) -> Function:
-        """Return a CUDA function compiled for this number of states and `words` words of shared memory per chain."""
+        """Return a CUDA function compiled for the model's number of states and `words` of shared memory per chain."""
         state = "signed char" if self.dtype == np.int8 else "int"
         options = ["-fmad=false", f"-DLABELS={self.host.largest}", f"-DSTATE={state}"]
         options += [f"-DHELD={words}", f"-DTHREADS={BLOCK}"] if words else []
