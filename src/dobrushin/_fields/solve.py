@@ -126,10 +126,7 @@ class System:
         return None if known is None else (np.abs(known[0]) + known[1][:, None]) @ self.diagonal * (1.0 + 2.0**-30)
 
     def bound(self, i: int, residual: NDArray[np.float64], outside: float) -> float | None:
-        """Bound the error of a solution at variable number i of the region; None where no bound is known.
-
-        `residual` bounds the residuals, and `outside` the size of the solution outside the region.
-        """
+        """Bound the error of a solution at variable number i of the region; None where no bound is known."""
         if self._shares is None:
             return None
         one, border = self._shares
@@ -137,10 +134,7 @@ class System:
 
 
 class Outside(NamedTuple):
-    """Bounds on the size of solutions outside a region, in which `mean` bounds every |mean|.
-
-    `inverse` bounds every |covariance| times the precision of its variable.
-    """
+    """Bounds on solutions outside a region: on |mean|, and on |covariance| times the variable's precision."""
 
     mean: float
     inverse: float

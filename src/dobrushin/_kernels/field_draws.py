@@ -153,17 +153,14 @@ def _strips(z):
 
 @kernel
 def lower_place(z):
-    """Return a lower bound on the place of z, counted in strips from 0.
-
-    The tail beyond the strips is one piece: inside it there are no places.
-    """
+    """Return a lower bound on the place of z, counted in strips from 0; the tail beyond the strips is one piece."""
     place = _strips(z) - _SLACK
     return place if place > -_LAST else -_ALL
 
 
 @kernel
 def upper_place(z):
-    """Return an upper bound on the place of z, counted in strips from 0 (see `lower_place`)."""
+    """Return an upper bound on the place of z, counted in strips from 0; the tail beyond the strips is one piece."""
     place = _strips(z) + _SLACK
     return place if place < _LAST else _ALL
 
@@ -265,10 +262,7 @@ _LEAST_SHARE = 0.05  # least share of the likelihoods' curvature anywhere in the
 
 @kernel
 def _kept_share(distance):
-    """Bound from below the share of a fading curvature that is left on average within a distance D of the mode.
-
-    The share is 2 (e^-D - 1 + D) / D^2.
-    """
+    """Bound the share of a fading curvature that is left within a distance D from below: 2 (e^-D - 1 + D) / D^2."""
     near = 1.0 + distance * (-1.0 / 3.0 + distance * (1.0 / 12.0 - distance * (1.0 / 60.0)))
     return max(near, 2.0 * (distance - 1.0) / (distance * distance))
 
@@ -336,10 +330,7 @@ def _propose_all(keys, number, left, right, d, lost, rough):
 
 @kernel
 def _add_lost(m, E, N, grown, s, g, slack, d, lost):
-    """Add psi(x + d) - psi(x) + slack to `lost` for each proposal, which is accepted with probability exp(-lost).
-
-    With the slack the half-Gaussian lies above the density.
-    """
+    """Add psi(x + d) - psi(x) + slack to `lost` for each proposal; it is accepted with probability exp(-lost)."""
     for chain in range(d.size):
         lost[chain] += (0.5 * m * d[chain] + g[chain]) * d[chain] + slack[chain]
     if E > 0.0:
@@ -447,14 +438,11 @@ def draw_value(m, c, first, last, values, key, gamma, step):
 
 @kernel
 def _linear_terms(own, near, Q, x, c):
-    """Compute the linear term linear_i - sum_j Q_ij x_j of a variable for each chain.
-
-    Four summands at a time save reads and writes of c.
-    """
+    """Compute the linear term linear_i - sum_j Q_ij x_j of a variable for each chain."""
     for chain in range(c.size):
         c[chain] = own
     e = 0
-    while e + 4 <= near.size:
+    while e + 4 <= near.size:  # four summands at a time save reads and writes of c
         q0, q1, q2, q3 = Q[e], Q[e + 1], Q[e + 2], Q[e + 3]
         x0, x1, x2, x3 = x[near[e]], x[near[e + 1]], x[near[e + 2]], x[near[e + 3]]
         for chain in range(c.size):
@@ -472,10 +460,7 @@ def field_steps(
     order, number, repeats, base, period, start, neighbor, Q, diagonal, linear, lower, upper, amounts,
     value_start, values, keys, c, x
 ):  # fmt: skip
-    """Run lists of steps (see `_kernels.spins`) in chains of a field.
-
-    x has shape (variables, chains); c is scratch space.
-    """
+    """Run lists of steps (see `_kernels.spins`) in chains of a field; x is (variables, chains), c is scratch space."""
     work = np.empty((10, c.size))
     for r in range(repeats):
         for k in range(order.size):
@@ -495,9 +480,9 @@ def field_steps(
 
 @kernel
 def spread(at, allowance, order, start, columns, C, g, v, total):
-    """Pull the weights v back through the steps of an order, last step first.
+    """Pull the weights v back through the steps of an order, last step first; total[0] adds up v_i^2 g_i.
 
-    total[0] adds up v_i^2 g_i over the steps. `at[0]` counts finished steps.
+    `at[0]` counts finished steps.
     """
     spent = 0
     while at[0] < order.size and spent < allowance:
