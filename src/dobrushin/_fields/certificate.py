@@ -165,7 +165,7 @@ def _(
 
 
 def certify(anchor: Anchor, scan: Scan, objective: Objective) -> FieldVariation:
-    """Return the certificate of a scan for chains that start at an anchor, by a forward pass in the anchor's units."""
+    """Return the certificate of a scan for chains from the anchor's initial point, by a forward pass in its units."""
     space, unit, errors = anchor.space, anchor.unit, anchor.errors
     if (errors.distance > 1.0 / np.sqrt(space.form.diagonal))[~space.form.is_bounded].any():
         raise CertificateError(
@@ -214,7 +214,7 @@ class Drift(NamedTuple):
     chance: float
 
     def of(self, objective: Objective) -> float:
-        """Bound how much the drift changes a function whose Lipschitz constants are the objective's weights."""
+        """Bound how much the drift changes a function whose Lipschitz constants are the weights of an objective."""
         each = self.each[objective.positions]
         return weighted_sum(objective.weights, each, 8) if np.isfinite(each).all() else np.inf
 

@@ -20,7 +20,7 @@ UNIT = 2.0**-53
 
 @kernel
 def count_settled(settled, counts):
-    """Count in counts[v, 1 + state] the runs where variable v has coalesced in that state, in counts[v, 0] others."""
+    """Count the runs where variable v has coalesced in each state, in counts[v, 1 + state]; others in counts[v, 0]."""
     for v in range(settled.shape[0]):
         for c in range(settled.shape[1]):
             counts[v, 1 + np.int64(settled[v, c])] += 1

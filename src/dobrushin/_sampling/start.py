@@ -74,7 +74,7 @@ def read_start(model: Model, form: Form, region: ScanRegion, initial: Any, chain
 
 @dataclass(frozen=True)
 class Guard:
-    """Check for initial states that a factor of an updated variable forbids.
+    """Check of initial states: it finds those that some factor of an updated variable forbids.
 
     A forbidden state given by the user raises an error; a uniform one is replaced by an allowed state (the refuge).
     """
