@@ -633,6 +633,14 @@ def test_the_answer_says_when_the_tolerance_was_not_reached():
     assert "the tolerance 0.01 was not reached" in str(caught.value.result)
 
 
+def test_memory_that_runs_out_in_a_statistic_is_not_said_to_be_a_fault_of_the_statistic():
+    def full(_):
+        raise MemoryError
+
+    with pytest.raises(db.BudgetError, match=r"^dobrushin\.estimate "):
+        db.estimate(SMALL, db.Statistic(full, {0: 1.0}, (0.0, 1.0)), tolerance=0.1)
+
+
 def test_memory_that_runs_out_is_said_of_the_function_that_was_called(monkeypatch):
     def full(*_):
         raise MemoryError

@@ -14,8 +14,9 @@ from counterfeit import Counterfeit, exact, marginal
 from dobrushin.io.folder import write_folder
 from dobrushin.io.formats import FORMATS
 from dobrushin.verify import NOT_COMPARED, verify_proof
-from dobrushin.verify.readers import ENERGIES, READERS
+from dobrushin.verify.readers import ENDINGS
 from forger import Forgery
+from fuzz_deepdive import random_graph, write_graph
 from fuzz_networks import make_hugin, make_xmlbif
 from models import FAMILIES, random_model
 
@@ -116,7 +117,7 @@ def test_a_true_proof_is_accepted_beside_its_file(number, path, tmp_path):
 
 def test_every_format_has_a_reader_in_the_checker():
     endings = {ending for kind in FORMATS.values() for ending in kind.extensions}
-    assert endings - {".meta"} == READERS.keys() | ENERGIES.keys()  # a graph of DeepDive is several files
+    assert endings == set(ENDINGS)
 
 
 def written(folder, name, data):
@@ -126,11 +127,12 @@ def written(folder, name, data):
     return folder / name, folder / f"{name}.gz"
 
 
-def accepted(path, file, model, beta=1.0):
+def accepted(path, file, model, beta=1.0, evidence=None):
     """How many proofs about the first variables of a model are accepted beside its file."""
     count = 0
-    for method in ("exact", "local", "dobrushin"):
+    if evidence is None:
         evidence = {model.labels[-1]: model.states(model.n_variables - 1)[-1]} if model.n_variables > 2 else {}
+    for method in ("exact", "local", "dobrushin"):
         try:
             db.estimate(model, model.labels[:2], method=method, evidence=evidence, tolerance=0.3, proof=path)
         except (db.CertificateError, db.ArgumentError):  # no certificate, or evidence that the model forbids
@@ -141,6 +143,44 @@ def accepted(path, file, model, beta=1.0):
         assert verdict.assumptions[-1] == f"the model is that of {file}{at}"
         count += 1
     return count
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_graphs_of_deepdive(seed, path, tmp_path):
+    """All functions of factors, with and without domains; files may be packed; another weight is found."""
+    rng = random.Random(seed)
+    weights, variables, factors, domains = random_graph(rng)
+    if not domains and seed % 2:
+        domains = None
+    file = write_graph(tmp_path, weights, variables, factors, domains)
+    model, observed = db.read(file), db.read_evidence(file)
+    evidence = {label: observed[label] for label in model.labels[2:] if label in observed}
+    assert accepted(path, file, model, evidence=evidence) > 0
+    if seed % 3 == 0:
+        for ending in (".meta", ".factors", ".weights", ".domains"):
+            plain = file.with_suffix(ending)
+            plain.with_name(f"{plain.name}.gz").write_bytes(gzip.compress(plain.read_bytes()))
+            plain.unlink()
+        file = file.with_name("graph.meta.gz")
+        assert accepted(path, file, model, evidence=evidence) > 0
+    db.estimate(model, method="exact", proof=path)  # of all variables, so that every factor matters
+    assert verify_proof(path, file).holds
+    other = write_graph(tmp_path, [weight + 1e-3 for weight in weights], variables, factors, domains)
+    assert "another factor over" in verify_proof(path, other).reason
+
+
+@pytest.mark.parametrize("ending", [".weights", ".variables", ".factors"])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: data + data[-26:], lambda data: b"\xff" * len(data)]
+)
+def test_a_damaged_graph_is_not_compared(ending, damage, path, tmp_path):
+    file = write_graph(tmp_path, *random_graph(random.Random(1)))
+    db.estimate(db.read(file), method="exact", proof=path)
+    other = file.with_suffix(ending)
+    other.write_bytes(damage(other.read_bytes()))
+    verdict = verify_proof(path, file)
+    assert verdict.exit_code == 4
+    assert "cannot be read as a model file" in verdict.reason
 
 
 @pytest.mark.parametrize("seed", range(12))

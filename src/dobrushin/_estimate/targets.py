@@ -352,6 +352,8 @@ class Statistic(Target):
             states = states.astype(np.int64)  # small integers would overflow in the user's arithmetic
         try:
             result = np.asarray(self.f(states))
+        except MemoryError:
+            raise
         except Exception as error:
             requirement = f"a function of states of shape {states.shape}; it raised {type(error).__name__}: {error}"
             raise ArgumentError("f", requirement, self.name) from error

@@ -7,7 +7,16 @@ from pathlib import Path
 # Each module needs those before it.
 MODULES = (
     *("document", "claim", "model", "readers/tables", "readers/networks", "readers/energies"),
-    *("readers/arrays", "readers/__init__", "compare", "proof", "certificates", "draws", "counts"),
+    *(
+        "readers/graphs",
+        "readers/arrays",
+        "readers/__init__",
+        "compare",
+        "proof",
+        "certificates",
+        "draws",
+        "counts",
+    ),
     *("symmetry", "clusters", "sums", "fields", "__init__", "__main__"),
 )
 HEADER = '''"""Check proof files of dobrushin: python {name} answer.proof [model-file].

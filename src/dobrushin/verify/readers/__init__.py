@@ -4,7 +4,6 @@ A reader is not trusted with a bound: it makes the tables that the user's file s
 the content of a file, the positions that matter and the budget, and returns a `ModelFile`.
 """
 
-import gzip
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +11,9 @@ from pathlib import Path
 from dobrushin.verify.document import Array, Budget, NotComparable
 from dobrushin.verify.readers.arrays import read_folder, read_npz
 from dobrushin.verify.readers.energies import read_bqm, read_coo, read_maxcut
+from dobrushin.verify.readers.graphs import read_graph
 from dobrushin.verify.readers.networks import read_bif, read_hugin, read_xmlbif
-from dobrushin.verify.readers.tables import ModelFile, read_uai
+from dobrushin.verify.readers.tables import ModelFile, content, read_uai
 
 READERS: dict[str, Callable[[bytes, Array, Budget], ModelFile]] = {
     ".npz": read_npz,
@@ -28,6 +28,8 @@ ENERGIES: dict[str, Callable[[bytes, Array, Budget, float], ModelFile]] = {
     ".coo": read_coo,
     **dict.fromkeys((".mc", ".gset", ".rud", ".txt"), read_maxcut),
 }
+GRAPH = ".meta"  # with other files beside it
+ENDINGS = (*READERS, *ENERGIES, GRAPH)
 
 
 def read_model_file(path: str, inside: Array, budget: Budget, beta: float) -> ModelFile:
@@ -38,16 +40,14 @@ def read_model_file(path: str, inside: Array, budget: Budget, beta: float) -> Mo
         raise NotComparable(f"{path} is neither a file nor a folder.")
     name = path.lower()
     ending = Path(name.removesuffix(".gz")).suffix
-    if ending not in READERS | ENERGIES:
-        known = ", ".join(READERS | ENERGIES)
+    if ending not in ENDINGS:
+        known = ", ".join(ENDINGS)
         what = f"of another format: the checker reads {known}, packed with gzip or not"
         raise NotComparable(f"{path} is {what}, and folders of models.")
-    most = int(max(0.0, budget.memory - budget.held) / 32.0)
-    with gzip.open(path) if name.endswith(".gz") else open(path, "rb") as file:
-        data = file.read(most + 1)
-    budget.charge(f"the model file {path}", 2e-7 * len(data), held=32.0 * len(data))
     if ending in ENERGIES:
-        return ENERGIES[ending](data, inside, budget, beta)
+        return ENERGIES[ending](content(path, budget), inside, budget, beta)
     if beta != 1.0:
         raise NotComparable(f"{path} holds no energies, so it takes no inverse temperature.")
-    return READERS[ending](data, inside, budget)
+    if ending == GRAPH:
+        return read_graph(path, inside, budget)
+    return READERS[ending](content(path, budget), inside, budget)

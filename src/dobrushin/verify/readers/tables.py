@@ -1,5 +1,6 @@
 """`ModelFile`, the result of each reader; and the reader of UAI files."""
 
+import gzip
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -29,6 +30,15 @@ class ModelFile(NamedTuple):
     state_names: Any = ()
     # Of a field, which has to be the same: numbers of single variables, least and largest values.
     field: tuple[dict[int, Array], Array, Array] | None = None
+
+
+def content(path: str, budget: Budget) -> bytes:
+    """Read a file (unpacked if its name ends in .gz) of no more bytes than the budget allows."""
+    most = int(max(0.0, budget.memory - budget.held) / 32.0)
+    with gzip.open(path) if path.lower().endswith(".gz") else open(path, "rb") as file:
+        data = file.read(most + 1)
+    budget.charge(f"the model file {path}", 2e-7 * len(data), held=32.0 * len(data))
+    return data
 
 
 def spin_table(value: float, count: int) -> Array:

@@ -1,0 +1,110 @@
+"""Graphs of DeepDive: `graph.meta`, with binary files of weights, variables, factors and domains.
+
+The log-table of a factor is weight * feature * h, with h by the function of the factor.
+"""
+
+import math
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dobrushin.verify.document import Array, Budget
+from dobrushin.verify.model import UNIT, largest
+from dobrushin.verify.readers.tables import PER_SCOPE, Logs, ModelFile, content
+
+MAX_TABLE = 2**20  # entries of a table
+BODY_FAILS, HEAD_FAILS = {0: 0, 13: 1, 16: 0, 17: 1}, {0: -1, 13: 0, 16: -1, 17: 0}  # rules
+ANY, ALL = {1, 14}, {2: -1, 4: -1, 12: 0, 15: 0}  # one holds (else -1), all hold (else this)
+COMPARING = {12, 14, 15, 16, 17}  # a variable holds if it has the value in the factor
+
+
+def read_graph(path: str, inside: Array, budget: Budget) -> ModelFile:
+    """Read the files of a graph that lie beside its `.meta` file."""
+    stem = os.path.splitext(path.removesuffix(".gz"))[0]
+    meta = content(path, budget).split(b"\n", 1)[0]
+    n_weights, n, n_factors = map(int, meta.split(b",")[:3])
+    weights = dict(_records(_beside(stem, ".weights", budget), ">q?d", (0, 2), n_weights))
+    sizes = dict(_records(_beside(stem, ".variables", budget), ">q?qhq", (0, 4), n))
+    states = np.array([sizes[v] for v in range(n)])
+    domains = _domains(_beside(stem, ".domains", budget), sizes)
+    near, factors = set(inside.tolist()), list[Logs]()
+    data, at = _beside(stem, ".factors", budget), 0
+    for _ in range(n_factors):
+        budget.charge("the factors of the model file", PER_SCOPE / 4)
+        function, arity = struct.unpack_from(">hq", data, at)
+        numbers = struct.unpack_from(f">{2 * arity}qqd", data, at + 10)
+        at += 26 + 16 * arity
+        scope, values, (weight, feature) = numbers[:-2:2], numbers[1:-2:2], numbers[-2:]
+        if near.isdisjoint(scope):
+            continue
+        shape = [sizes[v] for v in scope]
+        if len({*scope}) < arity or math.prod(shape) > MAX_TABLE:
+            raise ValueError("a factor has a variable twice, or a table that is too large")
+        cells = float(arity + 2) * math.prod(shape)
+        budget.charge(
+            "the tables of the model file", PER_SCOPE + 1e-8 * cells, briefly=32.0 * cells
+        )
+        wanted = None
+        if function in COMPARING:
+            pairs = zip(scope, values, strict=True)
+            wanted = [domains[v].index(x) if v in domains else x for v, x in pairs]
+        h = _outcome(function, np.indices(shape), wanted)
+        table = weights[weight] * feature * h
+        is_exact = math.frexp(feature)[0] == 0.5 and np.isin(h, (-1, 0, 1)).all()
+        factors.append((scope, table, 0.0 if is_exact else 8.0 * UNIT * largest(table)))
+    if at != len(data):
+        raise ValueError("it has more factors than its .meta file says")
+    names = {v: [*map(str, domains.get(v, ()))] for v in sizes}
+    return ModelFile(states, factors, range(n) if domains else (), names)
+
+
+def _outcome(function: int, states: Array, wanted: list[int] | None) -> Array:
+    """Return h in every joint state; the head of a rule is its last variable."""
+    agreeing = (states[:-1] == states[-1]).sum(axis=0)
+    if wanted is None:
+        holds = states != 0
+    else:
+        holds = np.array([own == value for own, value in zip(states, wanted, strict=True)])
+    if function in BODY_FAILS:
+        is_true = np.where(holds[-1], 1.0, HEAD_FAILS[function])
+        return np.where(holds[:-1].all(axis=0), is_true, BODY_FAILS[function])
+    if function in ANY:
+        return np.where(holds.any(axis=0), 1.0, -1.0)
+    if function in ALL:
+        return np.where(holds.all(axis=0), 1.0, ALL[function])
+    if function == 3:
+        return np.where((states == states[0]).all(axis=0), 1.0, -1.0)
+    counts = {7: agreeing, 8: np.log1p(agreeing), 9: agreeing > 0}
+    return np.asarray(counts[function], dtype=np.float64)
+
+
+def _beside(stem: str, ending: str, budget: Budget) -> bytes:
+    """Return the content of a file of the graph; that of domains may be missing."""
+    plain = Path(stem + ending)
+    if plain.exists() or ending != ".domains":
+        return content(str(plain) if plain.exists() else f"{plain}.gz", budget)
+    packed = Path(f"{plain}.gz")
+    return content(str(packed), budget) if packed.exists() else b""
+
+
+def _records(data: bytes, kind: str, which: tuple[int, int], count: int) -> list[tuple[Any, Any]]:
+    """Return two members of each record, of which the first counts from 0 in any order."""
+    found = [(row[which[0]], row[which[1]]) for row in struct.iter_unpack(kind, data)]
+    if sorted(number for number, _ in found) != list(range(count)):
+        raise ValueError("its records are not those that its .meta file counts")
+    return found
+
+
+def _domains(data: bytes, sizes: dict[int, int]) -> dict[int, list[int]]:
+    """Return the values of categorical variables, by variable."""
+    numbers, found, at = [x for (x,) in struct.iter_unpack(">q", data)], dict[int, list[int]](), 0
+    while at < len(numbers):
+        variable, size = numbers[at : at + 2]
+        found[variable] = numbers[at + 2 : at + 2 + size]
+        if size != len(found[variable]) or size != sizes[variable]:
+            raise ValueError("a domain has another number of values than its variable")
+        at += 2 + size
+    return found
