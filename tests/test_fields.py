@@ -537,7 +537,7 @@ BAD = [
     (lambda: db.GaussianField.grid(9, 9, linear=np.sin, linear_bound=1.0, lower=0.0), "left out where 'linear'"),
     (lambda: db.estimate(_by_function(lambda _: np.ones(3)), [40]), r"for each of \d+ sites. Got shape \(3,\)"),
     (lambda: db.estimate(_by_function(lambda i: np.where(i == 41, 2.0, 0.0)), [40]), "Got 2.0 at site 41"),
-    (lambda: db.estimate(_by_function(np.sin), "all"), "has no list of all sites"),
+    (lambda: db.estimate(_by_function(np.sin), "all"), "has too many for .all."),
     (lambda: db.estimate(_by_function(np.sin), UNBOUNDED), "means, Exceeds, Between or Quantile"),
     (lambda: db.estimate(db.Ising({(0, 1): 0.1}), UNBOUNDED), "statistics with finite bounds"),
     (lambda: db.Statistic(np.sum, {0: 1}, (math.inf, math.inf)), "the smaller one first"),
@@ -552,7 +552,7 @@ def test_bad_input_gets_a_sentence(call, words):
 
 def test_a_field_that_fails_dobrushins_condition_says_which_rows():
     field = db.GaussianField([[1.0, 0.6, 0.6], [0.6, 1.0, 0.6], [0.6, 0.6, 1.0]])
-    with pytest.raises(db.CertificateError, match=r"rows are those of 0 .*would have to be above 1.2"):
+    with pytest.raises(db.CertificateError, match=r"row sums are those of 0 .*would have to be above 1.2"):
         db.estimate(field, [0], method="dobrushin")
     run = db.sample(field, db.Scan.systematic(3, 30), chains=100, seed=1)  # chains can be run all the same
     assert np.isfinite(run.states).all()
