@@ -295,6 +295,12 @@ def test_exact_has_a_budget():
         db.influence(wide, method="exact")
 
 
+def test_exact_has_a_budget_for_any_number_of_neighbours():
+    star = db.Ising({(0, leaf): 0.1 for leaf in range(1, 1500)})
+    with pytest.raises(db.BudgetError, match="Use method='best' instead"):
+        db.influence(star, method="exact")
+
+
 def test_labels_of_very_many_states_need_no_tables():
     model = db.Potts({(0, 1): 0.1}, states=10**9)
     best, paper = db.influence(model), db.influence(model, method="paper")

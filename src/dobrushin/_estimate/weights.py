@@ -24,7 +24,7 @@ from dobrushin._exact.minibuckets import Layout, MiniBuckets, NoState, TooDense,
 from dobrushin._kernels import weights as loops
 from dobrushin._models.memory import Slot
 from dobrushin._sampling.weighted import Tries, WeightedDraws, draw_weighted
-from dobrushin._shared.call import LateError, current_deadline
+from dobrushin._shared.call import NO_DEADLINE, Deadline, LateError, current_deadline
 from dobrushin._shared.executors import cores
 from dobrushin._shared.memory import require_memory
 from dobrushin._shared.running import PLAIN, Running, child_seed
@@ -46,6 +46,8 @@ _TRIES, _MORE = 0.6, 8.0
 # Numbers of tries after which intervals are computed, as multiples of the planned number; and the least such number.
 _LOOKS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
 _FEWEST = 64
+# Seconds per try for an interval of one row, and most tries times rows in one block.
+_SECONDS_PER_PAIR, _PAIRS_AT_ONCE = 6e-8, 2**22
 # Largest share of the wealth that is bet, and tries that the pilot counts for in the first bets.
 _LARGEST_BET, _PRIOR = 0.9, 100.0
 # Part of the error probability that pays for uniform numbers of 53 bits.
@@ -295,10 +297,17 @@ class _WeightRun(Run):
         self.found: list[AnswerRows] | None = None
 
     def draw(self) -> None:
+        rows = sum(map(len, self.query.questions))
+        room = min(self.room, max(_FEWEST, _PAIRS_AT_ONCE // rows))
         for look in self.looks:
             while self.done < look:
-                numbers = range(self.done, min(self.done + self.room, look))
-                block = draw_weighted(self.runner, numbers, self.sequence, self.running_block(), self.seed)
+                numbers = range(self.done, min(self.done + room, look))
+                running = self.running_block()
+                if running.deadline is not NO_DEADLINE:  # some of the time is left to the intervals
+                    left = running.deadline.left
+                    left = max(left / 2, left - _SECONDS_PER_PAIR * rows * numbers.stop)
+                    running = replace(running, deadline=Deadline(left, "The call"))
+                block = draw_weighted(self.runner, numbers, self.sequence, running, self.seed)
                 self.done += block.tries
                 self.weights.append(block.weights)
                 self.states.append(block.states)

@@ -309,7 +309,7 @@ def spin_pair_rows(form: SpinPairs, wanted: WantedRows) -> Bounds:
         limit = max(limit, degree)
         if degree > EXACT_DEGREE:
             label = wanted.labels[int(wanted.positions[int(np.argmax(degrees))])]
-            raise over_budget(label, 2.0 ** (degree - 1), 2.0 ** (EXACT_DEGREE - 1))
+            raise over_budget(label, 2.0 ** min(degree - 1, 1023), 2.0 ** (EXACT_DEGREE - 1))
     bounds, matrix = wanted.no_bounds(), form.couplings
     over_rows(
         ising_rows, len(wanted.positions), wanted.positions, matrix.indptr, matrix.data, form.fields, wanted.start,
