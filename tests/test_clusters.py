@@ -229,7 +229,7 @@ def test_ferromagnets_are_found_by_trying_all_flips():
             lambda: db.Ising({("a", "b"): -0.5}, fields={"a": 1, "b": 1}),
             "the fields of a and b favour different states",
         ),
-        (lambda: db.Potts({(0, 1): 0.5, (1, 2): -0.5}, 3), "the pair 1 and 2 does not reward equal states"),
+        (lambda: db.Potts({(0, 1): 0.5, (1, 2): -0.5}, 3), "the coupling of 1 and 2 does not favour equal states"),
         (lambda: db.Potts({(0, 1): 0.5}, 3, {0: [1.0, 0.5, 0.0], 1: [0, 0, 0]}), "the field of 0 favours several"),
         (lambda: db.SpinMRF({(0, 1, 2): 0.3}), "the variables 0, 1 and 2 share a factor"),
         (lambda: db.PairwiseMRF([[0, 0], [0, 0, 0]], [(0, 1)], [np.zeros((2, 3))]), "0 and 1 have different numbers"),

@@ -1,4 +1,4 @@
-"""Certificates by simulation, for models beyond Dobrushin's condition: sets of states, and exact draws."""
+"""Certificates by simulation on sets of states, for models beyond Dobrushin's condition; and exact draws."""
 
 from dobrushin._coalescence.certificate import Coalescence, coalescence
 from dobrushin._coalescence.exact_draws import ExactSamples, exact_sample

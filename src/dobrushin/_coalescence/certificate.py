@@ -1,4 +1,4 @@
-"""Certificates by simulation: how often targets still depend on the start after a scan. [trusted]"""
+"""Certificates by simulation: the share of runs in which targets still depend on the initial state. [trusted]"""
 
 from __future__ import annotations
 
@@ -24,31 +24,34 @@ from dobrushin.errors import ArgumentError
 from dobrushin.typing import ModelLike, ScanLike, Seed, Targets
 
 _USUAL_RUNS = 10_000
-# Variables that a notebook shows.
+# Largest number of variables shown in a notebook.
 _SHOWN = 10
 _CURVE_POINTS = 50
-_TOO_LONG = "Ask for fewer runs or steps, or allow it with time_limit= (seconds after which what is there is used)."
+_TOO_LONG = (
+    "Ask for fewer runs or steps, or pass time_limit= (seconds after which the runs that have finished are used)."
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Coalescence:
-    """Certificate by simulation: a bound on the distance between the law of the targets after a scan and the model's.
+    """Certificate by simulation: bounds the distance between the targets' law after a scan and their law in the model.
 
     Attributes
     ----------
     value : float
-        Upper confidence limit on the probability that some target still depends on the start, which bounds the
-        total variation of their joint law, for every start (in an allowed state).
+        Upper confidence limit on the probability that some target still depends on the initial state after the scan.
+        It bounds the total variation distance of the targets' joint law, for every allowed initial state.
     per_variable : array
-        For each target, in the order of `variables`, a limit for its own marginal. All of these limits hold at once
-        with the stated confidence.
+        For each target, in the order of `variables`, a limit for its own marginal. All of these limits are valid at
+        once with the stated confidence.
     confidence : float
-        Probability that `value` holds; also the probability that all of `per_variable` hold, and all of a `curve`.
+        Probability that `value` is valid; also the probability that all of `per_variable` are, and that all of a
+        `curve` is.
     runs, steps : int
-        Number of runs and of steps of each. With `stopped_early` there are fewer runs than were asked for, and the
-        limits are wider, so that they hold whatever ended the runs.
+        Number of runs, and of steps of each run. With `stopped_early` there are fewer runs than requested, and the
+        limits are wider, so that they are valid whatever ended the runs.
     failures : int
-        Runs in which some target had not coalesced.
+        Number of runs in which some target had not coalesced.
     variables : sequence of labels
         The targets.
     update_error : float
@@ -80,19 +83,19 @@ class Coalescence:
 
     @property
     def steps(self) -> int:
-        """Length of the scan."""
+        """Number of steps of the scan."""
         return len(self.scan)
 
     @property
     def is_vacuous(self) -> bool:
-        """Whether the limit is vacuous: a total variation distance is never above 1."""
+        """Return whether the limit is vacuous: a total variation distance is never above 1."""
         return self.value >= 1.0
 
     @public()
     def curve(self, every: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the limit after 0, `every`, 2 `every`, ... steps and after the last step, from the same runs.
+        """Return the bound after 0, `every`, 2 `every`, ... steps and after the last step, from the same runs.
 
-        All limits hold at once with the stated confidence, so each is a little wider than a single limit.
+        All bounds are valid at once with the stated confidence, so each is a little larger than a single bound.
 
         Parameters
         ----------
@@ -148,7 +151,6 @@ class Coalescence:
         return self.value
 
     def _repr_html_(self) -> str:
-        """Return HTML for notebooks."""
         vacuous = ", which is vacuous" if self.is_vacuous else ""
         facts = [
             ("total variation", f"at most {rounded_up(self.value)}{vacuous}"),
@@ -158,7 +160,7 @@ class Coalescence:
             ("kernel", self.kernel),
             ("seed", str(self.seed)),
         ]
-        facts += [("stopped early", "yes: the limits are wider, and hold")] if self.stopped_early else []
+        facts += [("stopped early", "yes: the limits are wider, and still valid")] if self.stopped_early else []
         rows = [
             (str(label), rounded_up(float(limit)))
             for label, limit, _ in zip(self.variables, self.per_variable, range(_SHOWN), strict=False)
@@ -204,14 +206,14 @@ def coalescence(
     targets : labels, optional
         Default all variables.
     confidence : float
-        Probability with which the limits hold.
+        Probability with which the limits are valid.
     runs : int, optional
         Number of independent runs; default 10 000. With no failure at all the limit is about
         -log(1 - confidence) / runs.
     seed : int, SeedSequence, Generator or None
     time_limit : number, optional
-        Seconds after which to return what the runs that have finished show. Without it, runs that would take longer
-        than an hour are refused; ``math.inf`` allows them.
+        Seconds after which the runs that have finished are used. Without it, runs that would take longer than an hour
+        are refused; ``math.inf`` allows them.
     progress : bool, optional
         Show progress. None: only in a terminal or notebook; True: always; False: never.
     run : RunOptions, optional
@@ -224,9 +226,9 @@ def coalescence(
     Raises
     ------
     Interrupted
-        On Ctrl-C; ``error.result`` is the certificate by the runs that have finished.
+        On Ctrl-C; ``error.result`` is the certificate from the runs that have finished.
     WorkerError
-        When the executor ends early, as a process pool does when one of its workers dies; it has that too.
+        When the executor ends early, as a process pool does when one of its workers dies; also with ``error.result``.
     BudgetError
         When the runs would take too long.
 

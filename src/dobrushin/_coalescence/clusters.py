@@ -1,8 +1,8 @@
 """Exact draws of ferromagnets at every temperature, by coupling from the past on random clusters. [trusted]
 
-A draw runs in rounds. Round r begins `past` * 2^r sweeps in the past, and all rounds use the same random numbers at the
-same times. A draw is done when the clusters of the targets at time 0 no longer depend on the start. A draw that is not
-done after the last round stays open: the number of rounds is fixed beforehand, and no clock ends a draw.
+A draw is made in rounds. Round r begins `past` * 2^r sweeps in the past, and all rounds use the same random numbers at
+the same times. A draw is done when the clusters of the targets at time 0 no longer depend on the start. A draw that is
+not done after the last round stays open: the number of rounds is fixed beforehand, and no clock ends a draw.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SECONDS_PER_VISIT = 4.5e-8
 _PAST = 4
 # Sweeps of the last round: this multiple of the first round, and at least this number.
 _LAST_ROUND_FACTOR, _LAST_ROUND_SWEEPS = 64, 1024
-# Draws of a pilot, and the share of its time after which it begins no further draw.
+# Number of draws of a pilot, and the share of its time after which it begins no further draw.
 _PILOT_DRAWS, _PILOT_SHARE = 8, 0.2
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(1996, 2017))
 # Seconds that a batch of draws should take, and the largest number of draws in a batch.
@@ -42,7 +42,7 @@ _BATCH_SECONDS, _MAX_DRAWS = 0.2, 4096
 
 @dataclass(frozen=True)
 class ClusterRunner(Runner):
-    """Runner of random clusters: a step is a sweep over all edges, and the scan is all rounds one after the other."""
+    """Runner that draws random clusters: a step is a sweep over all edges; the scan has the sweeps of all rounds."""
 
     magnet: Ferromagnet
     region: ScanRegion
@@ -58,12 +58,12 @@ class ClusterRunner(Runner):
 
     @property
     def scan(self) -> Scan:
-        """Scan with one step for each sweep of all rounds, by which batches measure work."""
+        """Return a scan with one step for each sweep of all rounds; batches measure the work by its length."""
         return Scan.systematic(1, self.past * (2**self.rounds - 1))
 
     @property
     def last_round(self) -> int:
-        """Number of edge updates in the last round."""
+        """Return the number of edge updates in the last round."""
         return self.past * 2 ** (self.rounds - 1) * self.magnet.edges
 
     @property
@@ -72,7 +72,7 @@ class ClusterRunner(Runner):
 
     @property
     def run_error(self) -> float:
-        """Bound on the probability that rounding of thresholds, colours or the model changes a draw."""
+        """Bound the probability that rounding of thresholds, of colours or of the model changes a draw."""
         sweeps = self.past * 2 ** (self.rounds - 1)
         colours = len(self.targets) * self.magnet.q * 2.0**-63
         of_model = math.expm1(2.0 * self.magnet.error) if self.magnet.error < 1.0 else 1.0
@@ -87,7 +87,7 @@ class ClusterRunner(Runner):
         return Batches(numbers, size)
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.int32]:
-        """Return a row for each draw: sweeps of the last round (-1 while open), clusters of targets, edges."""
+        """Return the initial arrays of draws, a row each: sweeps (-1 until done), target clusters, states of edges."""
         states = len(self.magnet.neighbor) + len(self.magnet.start) - 1
         return np.full((len(chains), 1 + len(self.targets) + -(-states // 4)), OPEN, dtype=np.int32)
 
@@ -95,24 +95,25 @@ class ClusterRunner(Runner):
         self.go(x, work.lo, work.hi, work.keys(1))
 
     def go(self, x: NDArray[np.int32], lo: int, hi: int, keys: NDArray[np.uint64]) -> float:
-        """Run sweeps `lo` to `hi` of some draws; return the seconds that they take on an ordinary machine."""
+        """Run sweeps `lo` to `hi` of some draws; return their expected seconds on an ordinary machine."""
         magnet, spent = self.magnet, np.zeros(len(x), dtype=np.int64)
         halves = (magnet.start, magnet.neighbor, magnet.twin, magnet.first, magnet.tied, magnet.low, magnet.high)
         run_clusters(lo, hi, self.past, *halves, self.targets, keys, x, spent)
         return _SECONDS_PER_VISIT * float(spent.sum())
 
     def read(self, x: NDArray[np.int32], rows: NDArray[np.int64], chains: int) -> NDArray[np.int32]:
-        """Return the sweeps of each draw and the clusters of the targets; `rows` is ignored."""
+        """Return for each draw its number of sweeps and the clusters of the targets; `rows` is not used."""
         return x[:, : 1 + len(self.targets)].T.copy()
 
 
 class Clusters(NamedTuple):
-    """Draws of the clusters of some targets.
+    """Draws of the random clusters of some targets.
 
     Attributes
     ----------
     clusters : array of shape (draws, targets)
-        0 for the cluster of the ghost, 1 + the first target of any other cluster; -1 where a draw is open.
+        Number of each target's cluster: 0 for the ghost's, else 1 + the first target in the cluster; -1 if the draw did
+        not coalesce.
     sweeps : array
         Number of sweeps of the last round of each draw.
     error : float
@@ -129,11 +130,11 @@ class Clusters(NamedTuple):
 
     @property
     def is_closed(self) -> NDArray[np.bool_]:
-        """Return which draws are done."""
+        """Return a mask of the draws that coalesced."""
         return np.asarray(self.sweeps > 0)
 
     def states(self) -> NDArray[np.int64]:
-        """Return the digits of the targets, -1 where a draw is open."""
+        """Return the state numbers 0..k-1 of the targets, -1 where a draw did not coalesce."""
         magnet, targets = self.runner.magnet, self.runner.targets
         states = np.empty(self.clusters.shape, dtype=np.int64)
         if len(states):
@@ -146,9 +147,10 @@ class Clusters(NamedTuple):
 def make_runner(
     model: Model, targets: NDArray[np.int64], past: int = _PAST, most_steps: float = math.inf
 ) -> ClusterRunner:
-    """Make the runner for some targets, with `past` sweeps in the first round and at most `most_steps` in the last.
+    """Make the runner of random clusters for some targets, with `past` sweeps in the first round.
 
-    Draws do not depend on `past`. Raises `CertificateError` if the model is no ferromagnet.
+    The last round has at most `most_steps` edge updates. The result of a draw does not depend on `past`. Raise
+    `CertificateError` if the model is no ferromagnet.
     """
     magnet = read_ferromagnet(model)
     _, region = model._region(np.arange(model.n_variables))
@@ -164,9 +166,9 @@ def make_runner(
 
 
 def try_runner(model: Model, targets: NDArray[np.int64], patience: float) -> ClusterRunner | None:
-    """Make the runner after a pilot, which chooses the first round and estimates the time of a draw.
+    """Make the runner of random clusters, after a pilot that chooses the length of its first round and times a draw.
 
-    Return None if the pilot needs more than `patience` seconds, estimated from its work and not measured by a clock.
+    Return None if the pilot needs more than `patience` seconds, computed from its work and not measured by a clock.
     """
     pilot = make_runner(model, targets, 1)
     sweeps: list[int] = []
@@ -192,7 +194,7 @@ def try_runner(model: Model, targets: NDArray[np.int64], patience: float) -> Clu
 def draw_clusters(
     runner: ClusterRunner, numbers: range, sequence: np.random.SeedSequence, running: Running
 ) -> Clusters:
-    """Make the draws with these numbers, or the first of them if the run ends early."""
+    """Draw random clusters for the draws with these numbers, or only for the first of them if the run ends early."""
     runner_there: Any = on_backend(runner, runner.scan, len(numbers), running.backend)
     master, scan = master_key(sequence), runner.scan
     job = Job(runner_there, scan, master, np.arange(1 + len(runner.targets)), np.array([len(scan)]), 0)
@@ -202,5 +204,5 @@ def draw_clusters(
 
 
 def expected_seconds(runner: ClusterRunner, draws: float) -> float:
-    """Estimate the seconds that a number of draws takes on all cores."""
+    """Return the expected seconds of a number of draws on all cores."""
     return 1e-3 + runner.draw_seconds * draws / min(cores(), max(1.0, draws))

@@ -15,10 +15,10 @@ from dobrushin._shared.device import Function, cupy
 
 
 class _DeviceSets(SetRunner, DeviceKernel):
-    """Kernel of sets on the GPU."""
+    """Kernel of bounding sets on the GPU."""
 
     def _column(self) -> NDArray[Any]:
-        """Return the sets of all states in one column: one run, or 64 runs."""
+        """Return the initial bounding sets of one column of the array: all states, for one run or for 64 runs."""
         column: NDArray[Any] = self.host.start(np.empty(0, dtype=np.uint64), range(1))
         return column
 
@@ -34,14 +34,14 @@ class _DeviceSets(SetRunner, DeviceKernel):
 
 
 class DeviceSetBits(_DeviceSets, DeviceWords):
-    """`SetBits` on the GPU."""
+    """The kernel `SetBits` (64 runs in a word) on the GPU."""
 
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
         return self._unpack("settled_bits", x, rows, chains, np.int32(self.region.size))
 
 
 class DeviceSetLabels(_DeviceSets):
-    """`SetLabels` on the GPU: a row of flags for each label of each variable."""
+    """The kernel `SetLabels` on the GPU: a flag for each label of each variable tells whether the label is possible."""
 
     reader: ClassVar[str] = "settled_labels"
     lanes: ClassVar[int] = 1
@@ -63,7 +63,7 @@ class DeviceSetLabels(_DeviceSets):
 
 
 class DeviceSetRace(DeviceSetLabels):
-    """`SetRace` on the GPU: a bit for each label of a variable, in rows of 32."""
+    """The kernel `SetRace` on the GPU: a bit for each label of a variable, 32 labels in a word."""
 
     reader: ClassVar[str] = "settled_sets"
     chunk: ClassVar[int] = 10**8

@@ -1,4 +1,4 @@
-"""Exact draws by coupling from the past (Propp and Wilson 1996) on the targets alone. [trusted]"""
+"""Exact draws of the targets alone by coupling from the past (Propp and Wilson 1996). [trusted]"""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     import pandas
 
 _MAX_STEPS = 10**7
-# Variables and states that a notebook shows.
+# Largest numbers of variables, and of states of one variable, shown in a notebook.
 _SHOWN = 10
 # Largest number of states of a call: 16 GiB.
 _MAX_STATES = 2**31
-# Largest expected number of seconds of a pilot, and a seed that no draws of a user have.
+# Largest expected number of seconds of a pilot, and a seed that no draws of a user can have.
 _PILOT_SECONDS = 0.1
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(1996, 2018))
-# Clusters of targets in memory at a time.
+# Largest number of cluster labels (draws times targets) in memory at a time.
 _MAX_LABELS = 2**25
-# Draws that rounding changes with a larger probability are not called exact.
+# Draws that rounding may change with a larger probability are refused, since they could not be called exact.
 _MAX_ERROR = 1e-3
 
 
@@ -59,7 +59,7 @@ class ExactSamples:
     states : array of shape (draws, variables)
     variables : sequence of labels
     steps : int
-        Number of steps into the past that the slowest draw took.
+        Number of steps into the past from which the slowest draw was run.
     error : float
         Bound on the probability that rounding changed a given draw.
     seed : int or SeedSequence
@@ -76,7 +76,7 @@ class ExactSamples:
     _spins: bool
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """Return a pandas DataFrame: a row for each draw, a column for each variable; states by their names.
+        """Return a pandas DataFrame with a row for each draw, a column for each variable, and named states.
 
         Examples
         --------
@@ -91,7 +91,6 @@ class ExactSamples:
         return pandas.DataFrame({label: call_states(states, names, self._spins) for label, states, names in columns})
 
     def _repr_html_(self) -> str:
-        """Return HTML for notebooks: shares of the states."""
         facts = [("draws", f"{len(self.states):,}"), ("steps", f"{self.steps:,}, of the slowest draw")]
         facts += [("error", f"at most {rounded_up(self.error)} of the draws, by rounding"), ("seed", str(self.seed))]
         rows = []
@@ -140,8 +139,8 @@ def exact_sample(
         into the past without changing its end.
     seed : int, SeedSequence, Generator or None
     max_steps : int, optional
-        Give up when some draw needs to go further back than this: updates of single variables (default 10 million) or
-        of edges (default 1024 sweeps or more).
+        Give up when some draw would have to begin further back than this number of updates: of single variables
+        (default 10 million) or of edges (default 1024 sweeps or more).
     time_limit : float, optional
         Give up after this number of seconds.
     progress : bool, optional
@@ -154,9 +153,9 @@ def exact_sample(
     Raises
     ------
     BudgetError
-        When the draws would take more than 16 GiB of memory, or more than there is, or the time limit is over.
+        When the draws would take more than 16 GiB of memory, or more than there is, or when the time limit is over.
     CertificateError
-        When potentials are so large that rounding could touch the draws.
+        When potentials are so large that rounding could change the draws.
     CoalescenceError
         When some draw did not coalesce in time. The others are not returned either: leaving out slow draws would bias
         the rest.
@@ -222,7 +221,10 @@ def _draw_by_scan(
     model: Model, positions: NDArray[np.int64], sequence: np.random.SeedSequence, states: NDArray[np.int64],
     past: _Past, most: int, deadline: Deadline,
 ) -> tuple[int, float]:  # fmt: skip
-    """Fill in draws by a scan; return the steps of the slowest draw, and a bound on the error of a draw."""
+    """Fill `states` with exact draws by a scan; return the steps of the slowest draw and a bound on a draw's error.
+
+    The error is the probability that rounding changed the draw.
+    """
     draws = len(states)
     waiting = [range(first, min(first + 64, draws)) for first in range(0, draws, 64)]
     steps, longest, error = min(most, past.first), 0, 0.0
@@ -230,7 +232,7 @@ def _draw_by_scan(
         deadline.check()
         order = past.order(steps)
         settled, wrong = _draw_from_past(model, positions, sequence, order, waiting, deadline)
-        error += wrong  # of every round: a wrong update in an earlier round may have ended a draw
+        error += wrong  # errors of all rounds add up: a wrong update in an earlier round may have ended a draw
         for block, values in zip(waiting, settled, strict=True):
             states[block.start : block.stop] = values
         ended = sum(int((values >= 0).all(axis=1).sum()) for values in settled)
@@ -244,9 +246,9 @@ def _draw_by_scan(
 
 
 def _needs_clusters(model: Model, positions: NDArray[np.int64], past: _Past) -> bool:
-    """Return whether the model is a ferromagnet whose pilot by the scan does not coalesce within _PILOT_SECONDS.
+    """Return whether the model is a ferromagnet for which a pilot of the scan does not coalesce in `_PILOT_SECONDS`.
 
-    The pilot has other random bits than the draws: a method chosen by the draws themselves would bias them.
+    The pilot has separate random bits: a method chosen by the draws themselves would bias them.
     """
     if not model._is_whole or not is_ferromagnet(model):
         return False
@@ -269,9 +271,12 @@ def _draw_clusters(
     model: Model, positions: NDArray[np.int64], sequence: np.random.SeedSequence, states: NDArray[np.int64],
     most: int | None, deadline: Deadline,
 ) -> tuple[int, float]:  # fmt: skip
-    """Fill in draws by random clusters; return the updates of the slowest draw, and a bound on the error of a draw."""
+    """Fill `states` with exact draws by random clusters; return the edge updates of the slowest draw, and its error.
+
+    The error is a bound on the probability that rounding changed a draw.
+    """
     if not model._is_whole:
-        raise ArgumentError("model", "one in memory for method='clusters'", model)
+        raise ArgumentError("model", "in memory for method='clusters'", model)
     runner = make_runner(model, positions, most_steps=math.inf if most is None else most)
     room = max(1, _MAX_LABELS // len(positions))
     longest = 0
@@ -290,7 +295,7 @@ def _draw_clusters(
 
 
 def _room_for(draws: int, variables: int) -> NDArray[np.int64]:
-    """Return an empty array for the draws; raise `BudgetError` if the draws need more memory than allowed or free."""
+    """Return an empty array for the draws; raise `BudgetError` if it needs more memory than allowed or free."""
     remedy = "Draw in several calls, each with a seed of its own."
     if draws * variables > _MAX_STATES:
         raise BudgetError("This call", draws * variables, _MAX_STATES, "states in memory", remedy)
@@ -302,9 +307,10 @@ def _draw_from_past(
     model: Model, positions: NDArray[np.int64], sequence: np.random.SeedSequence, order: NDArray[np.int64],
     blocks: list[range], deadline: Deadline,
 ) -> tuple[list[NDArray[np.int64]], float]:  # fmt: skip
-    """Run blocks of draws through the steps of `order`, the last of which is at time 0.
+    """Run blocks of draws on bounding sets through the steps of `order`, the last of which is at time 0.
 
-    Return for each block the coalesced states (draws, targets), -1 for open ones, and a bound on the error of a draw.
+    Return the states of each block (draws, targets), with -1 where a target has not coalesced, and a bound on the
+    probability that rounding changes a draw.
     """
     if not np.isin(positions, order).all():  # a target that is never updated never coalesces
         return [np.full((len(block), len(positions)), -1) for block in blocks], 0.0
@@ -322,9 +328,10 @@ def _draw_from_past(
 
 
 class _Past(NamedTuple):
-    """Scan that reaches into the past as far as needed, and its length in the first round.
+    """A scan that reaches as far into the past as needed, and its length in the first round.
 
-    `order(steps)` are the last updates before time 0: `steps` or more, fewer only if earlier updates cannot matter.
+    `order(steps)` returns the last updates before time 0: `steps` or more of them, or fewer if earlier updates cannot
+    change the targets.
     """
 
     first: int
@@ -332,7 +339,7 @@ class _Past(NamedTuple):
 
 
 def _greedy_past(model: Model, positions: NDArray[np.int64]) -> _Past:
-    """Return a backward greedy scan for the targets."""
+    """Return a scan for the targets that is built backwards, from time 0 into the past."""
     objective = Objective(np.sort(positions), np.ones(len(positions)), True)
     search = BackwardGreedy(guiding_rows(known_influence(model), objective.positions), objective)
     search.extend(0.0, len(positions))
@@ -345,7 +352,7 @@ def _greedy_past(model: Model, positions: NDArray[np.int64]) -> _Past:
 
 
 def _repeated_past(model: Model, scan: Scan, positions: NDArray[np.int64]) -> _Past:
-    """Return the scan of the user, repeated."""
+    """Return the user's scan, repeated into the past; raise `ArgumentError` if it is random or leaves out a target."""
     scan._check_fits(model.n_variables)
     if scan.is_random:
         raise ArgumentError("scan", "without random steps", scan)

@@ -2,7 +2,8 @@
 
 Each coupling multiplies the weight by exp(K), K > 0, if x_j = turn(x_i), where `turn` permutes the states. Relabelling
 the states of each variable (for spins: flipping some) turns every such condition into x_j = x_i. Each field favours one
-state, and after relabelling all fields of a component favour the same state.
+state, and after relabelling all fields of a connected component favour the same state. Relabelled states are called
+colours. Fields are treated as couplings to an additional variable, the ghost.
 """
 
 from __future__ import annotations
@@ -33,25 +34,25 @@ _REMEDY = "Pass method='auto' to let the library choose another method."
 
 @dataclass(frozen=True)
 class Ferromagnet:
-    """Random clusters of a model: its edges, their thresholds, and its states after relabelling.
+    """The random-cluster form of a model: its edges, their thresholds, and the relabelling of its states.
 
     Attributes
     ----------
     q : int
         Number of states of each variable.
     start, neighbor, twin, first : arrays
-        Half-edges, as in `_kernels.clusters`.
+        Half-edges (each edge listed from both ends), as in `_kernels.clusters`.
     tied : array
         Variables with a field, each with an edge to the ghost.
     low, high : arrays
         Thresholds of the edges, with the edges to the ghost at the end. A random word below `low` opens an edge, a word
         from `high` on closes it, and a word in between opens it if its ends are connected.
     gauge : array of shape (n, q)
-        State of each variable for each colour.
+        State of each variable for each colour (relabelled state).
     favourite : array
-        Colour of the ghost in the component of each variable.
+        Colour of the ghost in the connected component of each variable.
     component : array
-        Number of the component of each variable.
+        Number of the connected component of each variable.
     error : float
         Bound on the error of the log-density by rounding of potentials.
     """
@@ -71,28 +72,28 @@ class Ferromagnet:
 
     @property
     def edges(self) -> int:
-        """Number of edges, those to the ghost included."""
+        """Return the number of edges, including those to the ghost."""
         return len(self.low)
 
     @property
     def sweep_error(self) -> float:
-        """Bound on the probability that rounding of thresholds changes an edge in a sweep."""
+        """Return a bound on the probability that rounding of thresholds changes an edge in a sweep."""
         return self.edges * _EDGE_ERROR
 
     def has_field(self, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for each of these variables whether its component has a field."""
+        """Return a mask of those of these variables whose connected component has a field."""
         tied = np.zeros(int(self.component.max()) + 1, dtype=np.bool_)
         tied[self.component[self.tied]] = True
         return np.asarray(tied[self.component[positions]])
 
 
 class _Pairs(NamedTuple):
-    """Couplings and fields of a model before relabelling."""
+    """The couplings and fields of a model, before its states are relabelled."""
 
     i: NDArray[Any]
     j: NDArray[Any]
-    K: NDArray[np.float64]  # strength; negative where a table rewards no permutation of states
-    turn: NDArray[np.int64]  # number of the permutation that the pair rewards
+    K: NDArray[np.float64]  # strength; negative where a table favours no permutation of states
+    turn: NDArray[np.int64]  # number of the permutation that the pair favours
     turns: NDArray[np.int16]  # (permutations, q)
     H: NDArray[np.float64]  # strength of the field of each variable
     favourite: NDArray[np.int64]  # state that the field favours
@@ -100,7 +101,7 @@ class _Pairs(NamedTuple):
 
 
 def read_ferromagnet(model: Model) -> Ferromagnet:
-    """Return the random clusters of a model, kept by the model; raise `CertificateError` if it is no ferromagnet."""
+    """Return the random-cluster form of a model, made once; raise `CertificateError` if it is no ferromagnet."""
     found = model._form.memory.get(_READ, lambda: _read(model._form))
     if isinstance(found, _Refusal):
         labels = [printable(label) for label in model._labels_at(np.array(found.positions, dtype=np.int64))]
@@ -109,7 +110,7 @@ def read_ferromagnet(model: Model) -> Ferromagnet:
 
 
 def is_ferromagnet(model: Model) -> bool:
-    """Return whether random clusters of the model can be drawn."""
+    """Return whether the model is a ferromagnet after relabelling of states, so that random clusters can be drawn."""
     try:
         read_ferromagnet(model)
     except CertificateError:
@@ -118,7 +119,7 @@ def is_ferromagnet(model: Model) -> bool:
 
 
 class _Refusal(Exception):
-    """Reason why a model is no ferromagnet, with gaps for the labels of variables."""
+    """Says why a model is no ferromagnet: a text with gaps for the labels of the variables at `positions`."""
 
     def __init__(self, words: str, *positions: int) -> None:
         super().__init__(words)
@@ -128,7 +129,7 @@ class _Refusal(Exception):
 def _read(form: Form) -> Ferromagnet | _Refusal:
     try:
         if form.has_zeros:
-            raise _Refusal("the model forbids some states, and draws of clusters are for models that forbid none.")
+            raise _Refusal("the model forbids some states, and random clusters need a model that forbids none.")
         if (form.cardinalities != form.cardinalities[0]).any():
             k = int(np.argmax(form.cardinalities != form.cardinalities[0]))
             raise _Refusal("the variables {} and {} have different numbers of states.", 0, k)
@@ -164,7 +165,10 @@ def _of_tables(form: FactorTables) -> _Pairs:
     arity = np.diff(form.scope_start)
     if (arity > 2).any():
         scope = form.scope[form.scope_start[np.argmax(arity > 2)] :].tolist()
-        raise _Refusal("the variables {}, {} and {} share a factor, and clusters are for pairs.", *scope[:3])
+        raise _Refusal(
+            "the variables {}, {} and {} share a factor, and random clusters are drawn only for pairwise models.",
+            *scope[:3],
+        )
     n, q = form.n_variables, int(form.sizes[0])
     error = float(UNIT * np.abs(form.table).sum() * (2.0 * np.bincount(form.scope, minlength=n).max(initial=1) + 16.0))
     if has_spin_pairs(form):
@@ -194,12 +198,15 @@ _READERS: dict[type[Form], Callable[[Any], _Pairs]] = {
 
 
 def _blocks(form: FactorTables, factors: NDArray[np.int64], size: int) -> NDArray[np.float64]:
-    """Return the tables of factors, each with `size` entries, as rows."""
+    """Return the tables of these factors, which have `size` entries each, as the rows of an array."""
     return form.table[form.table_start[factors][:, None] + np.arange(size)]
 
 
 def _one_favourite(unaries: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the state that each variable favours, and by how much; all its other states must have equal unaries."""
+    """Return for each variable how strongly its unaries favour one state, and which one.
+
+    Raise `_Refusal` unless the unaries of all its other states are equal.
+    """
     favourite = unaries.argmax(axis=1)
     others = unaries.copy()
     others[np.arange(len(unaries)), favourite] = -np.inf
@@ -212,12 +219,12 @@ def _one_favourite(unaries: NDArray[np.float64]) -> tuple[NDArray[np.float64], N
 
 
 def _assemble(form: Form, pairs: _Pairs) -> Ferromagnet:
-    """Relabel states and lay out half-edges; raise `_Refusal` if couplings are frustrated or fields disagree."""
+    """Relabel states and list half-edges; raise `_Refusal` if couplings are frustrated or fields disagree."""
     n, q = form.n_variables, pairs.turns.shape[1]
     if (pairs.K < 0).any():
         k = int(np.argmax(pairs.K < 0))
         raise _Refusal(
-            "the pair {} and {} does not reward equal states, whatever they are called.", pairs.i[k], pairs.j[k]
+            "the coupling of {} and {} does not favour equal states after any relabelling.", pairs.i[k], pairs.j[k]
         )
     kept = pairs.K > 0
     i, j, K = pairs.i[kept], pairs.j[kept], pairs.K[kept]
@@ -229,7 +236,7 @@ def _assemble(form: Form, pairs: _Pairs) -> Ferromagnet:
     twin = np.concatenate([place[E:], place[:E]])[order]
     start = prefix_sums(np.bincount(owner, minlength=n)).astype(np.int32)
     neighbor = other[order].astype(np.int32)
-    turns = np.concatenate([pairs.turns, np.argsort(pairs.turns, axis=1).astype(np.int16)])  # and backwards
+    turns = np.concatenate([pairs.turns, np.argsort(pairs.turns, axis=1).astype(np.int16)])  # the inverse permutations
     turn = np.concatenate([pairs.turn[kept], pairs.turn[kept] + len(pairs.turns)])[order]
     gauge, component, bad = align_states(start, neighbor, turn, turns)
     if bad >= 0:
@@ -256,7 +263,10 @@ def _assemble(form: Form, pairs: _Pairs) -> Ferromagnet:
 def _colour_of_ghost(
     component: NDArray[np.int32], tied: NDArray[np.int64], colour: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the colour that the fields of each component favour, 0 without fields; raise `_Refusal` if they differ."""
+    """Return the colour (relabelled state) that the fields of each component favour, 0 for a component without fields.
+
+    Raise `_Refusal` if two fields of a component favour different colours.
+    """
     some = np.full(int(component.max()) + 1, -1, dtype=np.int64)
     some[component[tied[::-1]]] = tied[::-1]  # first variable with a field in each component
     against = tied[colour[tied] != colour[some[component[tied]]]]
@@ -270,7 +280,7 @@ def _colour_of_ghost(
 
 
 def _thresholds(K: NDArray[np.float64], q: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return the probabilities that an edge opens without and with a connection of its ends, in units of 2^-53.
+    """Return the probabilities that an edge opens if its ends are not connected, and if they are, in units of 2^-53.
 
     With u = 2^-53, the relative error of exp and expm1 is at most 2 u, that of p / (p + q exp(-K)) at most 8 u, and
     rounding down to a unit adds another u.

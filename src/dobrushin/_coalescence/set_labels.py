@@ -24,13 +24,13 @@ from dobrushin.errors import ArgumentError
 
 # States are kept in 16 bits; -1 stands for a variable that has not coalesced.
 _MAX_STATES = 2**15 - 1
-# Table entries that take as long as an ordinary update, and the factor by which an entry takes longer run by run
-# (benchmarks/tables.py).
+# Number of table entries that take as long to read as an ordinary update, and the factor by which reading takes longer
+# if it is done for one run at a time (benchmarks/tables.py).
 _ORDINARY_ENTRIES, _BY_RUN = 100.0, 10.0
 
 
 class FlagKernel(SetKernel):
-    """Kernel of sets of labels: a row of flags for each label of each variable, set where the label is possible."""
+    """Kernel of bounding sets as flags: a row for each label of each variable says in which runs it is possible."""
 
     first: NDArray[np.int64]  # row of the first label of each variable
     states: NDArray[np.int64]
@@ -45,7 +45,7 @@ class FlagKernel(SetKernel):
 
 @dataclass(frozen=True)
 class SetLabels(FlagKernel):
-    """Kernel of Potts models: labels race with times that are products of tabulated exponentials."""
+    """Kernel of bounding sets for Potts models: the label with the least of tabulated random times wins."""
 
     region: ScanRegion
     delay: NDArray[np.float64]  # exp(-coupling) of each neighbour
@@ -90,7 +90,7 @@ class SetLabels(FlagKernel):
         return *rows, self.delay, self.unary, np.int32(self.region.size)
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.uint8]:
-        """Return flags of possible labels, all set, then flags of variables with a single label, none set."""
+        """Return the initial flags: every label of every variable is possible, and no variable has coalesced."""
         size, k = self.unary.shape
         x = np.ones((size * (k + 1), len(chains)), dtype=np.uint8)
         x[size * k :] = 0
@@ -103,10 +103,10 @@ class SetLabels(FlagKernel):
 
 @dataclass(frozen=True)
 class SetRace(FlagKernel):
-    """Kernel of any model: states race with exponential times."""
+    """Kernel of bounding sets for any model: the state with the least exponential time wins."""
 
     region: ScanRegion
-    largest: int  # largest number of states of a variable of the model: random numbers per step
+    largest: int  # largest number of states of a variable of the model, which is the number of random words per step
     states: NDArray[np.int64]
     first: NDArray[np.int64]  # row of the first label of each variable
     factors: LocalFactors

@@ -1,4 +1,7 @@
-"""Bounding sets of spins, by the lowest and the highest state: 64 runs in a word, or by local fields. [trusted]"""
+"""Bounding sets of spins, held as the lowest and the highest possible state. [trusted]
+
+One kernel packs 64 runs into a word; the other computes local fields.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from dobrushin._shared.arrays import UNIT, frozen
 
 @dataclass(frozen=True)
 class SetBits(SetKernel):
-    """Kernel of 64 runs in a word, for spins with pair couplings to at most 6 neighbours."""
+    """Kernel of bounding sets that packs 64 runs into a word, for spins with pair couplings to at most 6 neighbours."""
 
     region: ScanRegion
     neighbor: NDArray[np.int64]  # rows of the neighbours' states with the smallest chance of state 1, then the largest
@@ -92,7 +95,7 @@ class SetBits(SetKernel):
 
 @dataclass(frozen=True)
 class SetField(SetKernel):
-    """Kernel of spins with pair couplings and any number of neighbours, by local fields."""
+    """Kernel of bounding sets by local fields, for spins with pair couplings and any number of neighbours."""
 
     region: ScanRegion
     theta: NDArray[np.float64]
@@ -163,7 +166,7 @@ def has_spin_pairs(form: Form) -> bool:
 
 
 def spin_pairs(form: Form) -> SpinPairs:
-    """Rewrite a form for which `has_spin_pairs` holds as spins with couplings and fields, with the same neighbours."""
+    """Rewrite a form with `has_spin_pairs` as spins with couplings and fields; the neighbours stay the same."""
     if isinstance(form, SpinPairs):
         return form
     graph = form.tables()

@@ -1,6 +1,7 @@
-"""Running a scan on bounding sets: the protocol of their kernels, and the results of independent runs. [trusted]
+"""Run a scan on bounding sets: the base class of their kernels, and the results of independent runs. [trusted]
 
-A run holds for each variable the set of states that trajectories from all allowed starts could have.
+A bounding set contains all states that a variable could have in trajectories that begin in any allowed state and use
+the same random bits. A variable has coalesced when its set has one state.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from dobrushin._scan import Scan
 from dobrushin._shared.executors import Trouble
 from dobrushin._shared.running import PLAIN, Running, master_key
 
-# States that are counted together (32 MB), and states that `tally_sets` keeps at a time (128 MB).
+# Largest numbers of states that are counted at a time (32 MB), and that `tally_sets` keeps at a time (128 MB).
 MAX_COUNTED_STATES, MAX_KEPT_STATES = 2**24, 2**26
 
 
 class SetSteps(NamedTuple):
-    """Steps of a cycle, as the loops of `_kernels.sets` take them."""
+    """Consecutive steps of a cyclic scan, as the arguments of the loops in `_kernels.sets`."""
 
-    order: NDArray[np.int32]  # variables of the cycle, by own number
-    place: int  # place of the first step in the cycle
+    order: NDArray[np.int32]  # variables of the cycle, by their numbers in the region
+    place: int  # index of the first step in the cycle
     steps: int
     number: int  # number of the random bits that the first step uses
     stride: int  # difference of these numbers between consecutive steps
 
 
 class SetRunner(Runner):
-    """Runner of bounding sets: `read` returns -1 where a variable has not coalesced.
+    """Runner of a scan on bounding sets; its `read` returns -1 where a variable has not coalesced.
 
-    The first column of counts is the number of runs in which a variable has not coalesced.
+    In arrays of counts, the first column is the number of runs in which a variable has not coalesced.
     """
 
     def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
@@ -51,11 +52,11 @@ class SetRunner(Runner):
 
 
 class SetKernel(SetRunner):
-    """Kernel of bounding sets on the CPU."""
+    """Base class of the kernels of bounding sets on the CPU."""
 
     @property
     def words(self) -> int:
-        """Number of random words of a step, one for each state; 0 where one word serves all states."""
+        """Number of random words that a step draws, one for each state; 0 if all states share a single word."""
         return 0
 
     @classmethod
@@ -66,7 +67,7 @@ class SetKernel(SetRunner):
     @classmethod
     @abstractmethod
     def make(cls, form: Form, region: ScanRegion) -> SetKernel:
-        """Return the kernel with its arrays, for a region of a form."""
+        """Return the kernel with its arrays, for a region of a form (lowered model)."""
 
     @property
     def dtype(self) -> Any:
@@ -83,7 +84,7 @@ class SetKernel(SetRunner):
 
     @abstractmethod
     def go(self, x: NDArray[Any], steps: SetSteps, keys: NDArray[np.uint64]) -> None:
-        """Update the sets of runs whose random streams have these keys."""
+        """Update the bounding sets `x` of runs whose random streams have these keys."""
 
     def run(self, x: NDArray[Any], work: Work) -> None:
         order, place = work.order_in(self.region)
@@ -95,29 +96,30 @@ SET_KERNELS: dict[str, type[SetKernel]] = {}
 
 
 def choose_sets(model: Model, scan: Scan) -> SetKernel:
-    """Return the fastest kernel that fits the model.
+    """Return the fastest kernel of bounding sets that fits the model.
 
     The choice depends on the model alone: exact draws run ever larger regions with the same random bits, and a step
     must be the same map in all of them.
     """
     form, region = model._region(scan._updates(model.n_variables))
     kernel: Any = next(kernel for kernel in SET_KERNELS.values() if kernel.fits(form)).make(form, region)
-    # Rounding of its numbers changes the conditional laws of the form by at most twice its error.
+    # Rounding of the form's numbers changes its conditional laws by at most twice `form.error`.
     return replace(kernel, error=kernel.error + 2.0 * form.error) if form.error else kernel
 
 
 @dataclass(frozen=True)
 class SetRuns:
-    """Results of independent runs.
+    """Results of independent runs of a scan on bounding sets.
 
     Attributes
     ----------
     runs : int
-        Number of runs; only the first ones finished if something (`trouble`) ended the call early.
+        Number of runs that finished: fewer than requested if something (`trouble`) ended the call early.
     settled : array of shape (runs, kept steps, variables)
-        The state (a digit 0..k-1) of a variable that has coalesced, else -1. Has no rows if only counts are kept.
+        The state number 0..k-1 of a variable that has coalesced, else -1. Empty if only counts are kept.
     counts : array of shape (variables, 1 + states), or None
-        Number of runs in which a variable has not coalesced after the last step, and has coalesced in each state.
+        Number of runs in which a variable has not coalesced after the last step, then the numbers of runs in which it
+        has coalesced in each state.
     error : float
         Bound on the probability that rounding changes any update of a run.
     """
@@ -143,9 +145,10 @@ def run_sets(
     call_seed: np.random.SeedSequence | None = None,
     counts: bool = False,
 ) -> SetRuns:
-    """Make the runs with these numbers (the first number is a multiple of 64), and keep or count some variables.
+    """Run a scan on bounding sets, with these run numbers, and keep or count the states of some variables.
 
-    A checkpoint keeps `call_seed`, from which `sequence` was made and with which the call can be repeated.
+    The first number is a multiple of 64. A checkpoint keeps `call_seed`, from which `sequence` was made and with which
+    the call can be repeated.
     """
     runner = on_backend(kernel, scan, len(numbers), running.backend)
     job = make_set_job(model, runner, scan, labels, sequence, every, counts)
@@ -157,7 +160,10 @@ def make_set_job(
     model: Model, runner: Runner, scan: Scan, labels: list[Hashable], sequence: np.random.SeedSequence,
     every: int | None = None, counts: bool = False,
 ) -> Job:  # fmt: skip
-    """Return the job of runs, which keeps states after every `every` steps, or only `counts` after the last step."""
+    """Return the job that runs a scan on bounding sets.
+
+    It keeps the states of the variables `labels` after every `every` steps, or only `counts` after the last step.
+    """
     region = runner.region
     record = Record(labels, every=every)
     rows = record._rows(model, region)
@@ -167,7 +173,7 @@ def make_set_job(
 
 
 def collect_sets(kernel: SetKernel, job: Job, outcome: Outcome) -> SetRuns:
-    """Return the results of the runs of a kernel."""
+    """Return the results of a finished job of runs on bounding sets."""
     nothing = np.empty((len(job.stops), len(job.rows), 0), dtype=np.int16)
     settled = (outcome.states(job) if job.states else nothing).transpose(2, 0, 1)
     counts = outcome.counts(job) if job.counts else None
@@ -176,9 +182,9 @@ def collect_sets(kernel: SetKernel, job: Job, outcome: Outcome) -> SetRuns:
 
 @dataclass(frozen=True)
 class SetTally:
-    """Counts of runs that had not coalesced, after each kept step."""
+    """Numbers of runs in which variables had not coalesced, after each kept step."""
 
-    runs: int  # fewer than were asked for if something (`trouble`) ended the call early
+    runs: int  # fewer than requested if something (`trouble`) ended the call early
     failures: NDArray[np.int64]  # (kept steps,): runs in which some variable had not coalesced
     open: NDArray[np.int64]  # (kept steps, variables): runs in which this variable had not coalesced
     kernel: str
@@ -197,7 +203,10 @@ def tally_sets(
     every: int | None = None,
     running: Running = PLAIN,
 ) -> SetTally:
-    """Count runs that have not coalesced, block after block, so that memory does not grow with their number."""
+    """Run a scan on bounding sets and count the runs that do not coalesce.
+
+    Runs are made block after block, so that memory does not grow with their number.
+    """
     points = 1 if every is None else -(-len(scan) // every)
     block = max(64, MAX_KEPT_STATES // (len(labels) * points) // 64 * 64)
     failures, unsettled = np.zeros(points, dtype=np.int64), np.zeros((points, len(labels)), dtype=np.int64)
