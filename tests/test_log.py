@@ -50,9 +50,9 @@ def test_sets_and_what_is_near(said):
 def test_influence_that_is_too_large_or_too_strong(said):
     star = db.FactorGraph([3] * 13, [((0, i), np.eye(3)) for i in range(1, 13)])
     db.influence(star)
-    assert "influence: 1 of 13 rows have too many neighbours to enumerate" in said()
+    assert "influence: 1 of 13 variables have too many neighbours to enumerate" in said()
     db.greedy_scan(db.Ising.grid(10, 10, couplings=1.0), [0], steps=50)
-    assert "influence is too strong to choose scans with: scaled by 0." in said()
+    assert "the influence is too strong to choose scans with it: scaling it by 0." in said()
 
 
 def test_a_lost_checkpoint(said, tmp_path, monkeypatch):

@@ -1,6 +1,6 @@
-"""Entrywise upper bounds on the Dobrushin influence of each variable on each other one."""
+"""Upper bounds on the Dobrushin influence matrix: how much a variable can change the conditional law of another."""
 
-from dobrushin._influence import theorems  # which makes the bounds known for their forms
+from dobrushin._influence import theorems  # registers the bounds for each form
 from dobrushin._influence.known import influence, row_source
 from dobrushin._influence.matrix import Influence
 from dobrushin._influence.rows import Rows, RowSource

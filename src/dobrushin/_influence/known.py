@@ -1,4 +1,4 @@
-"""The influence rows of a model, kept as long as the model and shared by all calls; and the public function."""
+"""The influence rows of a model, computed on demand and shared by all calls; and the public function `influence`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ from dobrushin.typing import InfluenceMethod
 
 
 class KnownInfluence:
-    """Influence rows of a model, each computed once; rows that evidence leaves unchanged are taken from `before`."""
+    """The influence rows of a model, each computed once and on demand.
+
+    Rows that evidence does not change are taken from `before`, the rows of the model before conditioning; `kept` has
+    the positions of the remaining variables there.
+    """
 
     def __init__(self, model: Model, before: KnownInfluence | None = None, kept: Ints | None = None) -> None:
         self.model = model
@@ -33,21 +37,25 @@ class KnownInfluence:
         self._before = before
         self._kept = None if before is None or kept is None else Numbering(before.n_variables, kept)
         self._lock = RLock()
-        self._begin = np.zeros(self.n_variables, dtype=np.int64)  # 1 + first entry; 0: not known
+        self._begin = np.zeros(
+            self.n_variables, dtype=np.int64
+        )  # 1 + index of the row's first entry; 0 if the row is not known
         self._size = np.zeros(self.n_variables, dtype=np.int32)
         self._cap = np.zeros(self.n_variables)
         self._entries = 0
-        self._all: Rows | None = None  # every row, once they were all asked for
+        self._all: Rows | None = None  # all rows, once all have been requested
         index = np.int32 if self.n_variables < 2**31 else np.int64
-        self._parts: list[Array] = [np.zeros(64, dtype) for dtype in (index, np.float64, np.uint8)]  # as in `Rows`
+        self._parts: list[Array] = [
+            np.zeros(64, dtype) for dtype in (index, np.float64, np.uint8)
+        ]  # columns, values, theorem, as in `Rows`
 
     @property
     def _error(self) -> float:
-        """Bound on the error of each conditional law by the rounding of the model's parameters."""
+        """Bound on the error of each conditional law by rounding of the model's parameters."""
         return self.model._error
 
     def rows(self, positions: Ints) -> Rows:
-        """Return the rows at increasing positions."""
+        """Return the influence rows of the variables at these positions, which must be increasing."""
         with self._lock:
             if len(positions) == self.n_variables and self._all is None:
                 self._all = influence_rows(self.model, positions, "best")
@@ -68,7 +76,11 @@ class KnownInfluence:
 
     @property
     def links(self) -> tuple[Array, Array] | None:
-        """Neighbours of all variables, CSR, for spins, whose rows are cheap enough to ask for more than are needed."""
+        """Neighbours of all variables in CSR format, or None.
+
+        They are given for models of spins only, whose rows are so cheap that more of them may be computed than are
+        needed.
+        """
         form = self.model._form
         return form.adjacency if form.is_indexed and form.spins else None
 
@@ -82,10 +94,10 @@ class KnownInfluence:
         self._cap[positions] = rows.cap
         first = 1 + self._entries + rows.start[:-1]
         self._entries = total
-        self._begin[positions] = first  # last: an interruption anywhere before leaves the rows unknown
+        self._begin[positions] = first  # set last: after an interruption before this line the rows count as unknown
 
     def _inherit(self, positions: Ints) -> None:
-        """Take over the known rows of variables that have no neighbour in the evidence."""
+        """Copy the rows of variables without neighbours in the evidence from the model before conditioning."""
         if self._before is None or self._kept is None:
             return
         old = self._kept.positions[positions]
@@ -99,7 +111,7 @@ class KnownInfluence:
 
     @cached_property
     def whole(self) -> Influence:
-        """The influence on every variable."""
+        """The influence matrix of all variables."""
         return Influence._make(self.rows(np.arange(self.n_variables)), self.n_variables, self.labels, None)
 
 
@@ -107,16 +119,16 @@ _KNOWN: Slot[KnownInfluence] = Slot("influence")
 
 
 def known_influence(model: Model, before: KnownInfluence | None = None, kept: Ints | None = None) -> KnownInfluence:
-    """Return the influence rows of a model: the same object every time, with the rows that were computed before.
+    """Return the influence rows of a model; they are kept by the model, so that each row is computed once.
 
-    For a model made by evidence from another one, `before` has the rows of that model, and `kept` has the positions
+    If the model was made by conditioning another one, `before` has the rows of that model, and `kept` has the positions
     there of the remaining variables.
     """
     return model._memory.get(_KNOWN, lambda: KnownInfluence(model, before, kept))
 
 
 def row_source(influence: Any) -> RowSource:
-    """Return an object with rows of influence: an `Influence` itself; for a model, its rows, computed on demand."""
+    """Return the source of influence rows: an `Influence` itself; for a model, its rows, computed on demand."""
     if isinstance(influence, RowSource):
         return influence
     return known_influence(as_model(influence, "model", "a model or an Influence"))
@@ -130,18 +142,18 @@ def influence(
     *,
     progress: bool | None = None,
 ) -> Influence:
-    """Bound how much each variable of a model can move each other one.
+    """Bound how much each variable of a model can change the conditional law of each other one.
 
     Parameters
     ----------
     model : Model
     method : {"best", "paper", "exact"}
         "paper": Theorem 4 for pairwise models, 5 for Ising models, 6 for spins of higher order (for factor
-        graphs, which the paper does not treat, the range of the factors). "best": the smallest bound that
-        small enumerations and the sharper closed forms give; never above "paper" but for rounding. "exact": the
-        true influence, rounded up, by enumerating neighbourhoods; `BudgetError` where one is too large.
+        graphs, which the paper does not treat, the range of the factors). "best": the smallest of these bounds, of
+        sharper closed forms, and of enumerations of small neighbourhoods; never above "paper" but for rounding.
+        "exact": the true influence, rounded up, by enumerating neighbourhoods; `BudgetError` if one is too large.
     rows : labels, optional
-        Variables whose rows are wanted; default all. Scans may then update only these.
+        Variables on which the influence is bounded; default all. Scans may then update only these.
     progress : bool, optional
         Show progress. None: only in a terminal or notebook; True: always; False: never.
 
@@ -153,9 +165,9 @@ def influence(
     -----
     Where Theorem 4 or the range of the factors would take minutes because tables are large, a coarser bound is used, at
     most twice as large; `Influence.theorems` names it.
-    All bounds have the form sinh(D/2) / (cosh h + cosh(D/2)), with D the range of the log-odds that variable j
-    controls and h the least log-odds that the rest of the neighbourhood can leave, rounded up. Forbidden states
-    (-inf) are handled by taking all configurations of the neighbours, allowed or not.
+    All bounds have the form sinh(D/2) / (cosh h + cosh(D/2)), where D is the range over which variable j can change the
+    log-odds, and h the least absolute log-odds that the other neighbours can leave; they are rounded up. If states are
+    forbidden (-inf), all configurations of the neighbours are considered, allowed or not.
 
     Examples
     --------
@@ -168,14 +180,14 @@ def influence(
     """
     model = as_model(model)
     if not model._is_whole:
-        raise ArgumentError("model", "a model that is in memory: only parts of a LocalModel are made", model)
+        raise ArgumentError("model", "a model in memory; a LocalModel is never in memory as a whole", model)
     check.choice(method, METHODS, "method")
     if rows is None:
         computed = None
     else:
         computed = np.sort(check.positions(rows, model.labels, model._lookup, "rows"))
     bounds = influence_rows(model, np.arange(model.n_variables) if computed is None else computed, method)
-    if model._error:  # each conditional law may be so far from the one that was meant, and two laws are compared
+    if model._error:  # rounding of parameters moves each conditional law by at most this, and two laws are compared
         values, cap = (
             frozen(np.minimum((part + 2.0 * model._error) * (1.0 + 2.0**-50), 1.0))
             for part in (bounds.values, bounds.cap)

@@ -1,4 +1,4 @@
-"""The influence bound as a value."""
+"""The class `Influence`: an upper bound on the Dobrushin influence matrix."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ from dobrushin._shared.call import public, watch
 from dobrushin._shared.text import card, counted
 from dobrushin.errors import ArgumentError
 
-# Variables up to which eigenvalues and singular values are computed densely.
+# Largest number of variables for which eigenvalues and singular values are computed densely.
 _DENSE_VARIABLES = 400
-# Variables up to which the spectral radius is found to six digits; beyond, to three, since six would take minutes.
+# Largest number of variables for which the spectral radius is found to six digits; beyond it, to three, since six would
+# take minutes.
 _PRECISE_VARIABLES = 10**5
 
 
 class Influence:
-    """An entrywise upper bound on the Dobrushin influence of a model.
+    """An entrywise upper bound on the Dobrushin influence matrix of a model.
 
-    Usually made by `influence`; or from any matrix that is known to be such a bound.
+    The function `influence` makes it; the constructor takes any matrix that is known to be such a bound.
 
     Parameters
     ----------
     matrix : array or sparse matrix, shape (n, n)
-        Non-negative; entry (i, j) bounds how much variable j can move the conditional law of variable i.
+        Non-negative; entry (i, j) bounds how much variable j can change the conditional law of variable i.
     labels : sequence, optional
         Names of the variables; default 0..n-1.
 
@@ -50,7 +51,7 @@ class Influence:
     (0.3, 0.244949, True)
     """
 
-    _error = 0.0  # of the conditional laws, by rounding of the model's parameters: the bound includes that error
+    _error = 0.0  # error of conditional laws by rounding of the model's parameters: the bound includes it already
 
     @public()
     def __init__(self, matrix: ArrayLike, labels: Sequence[Hashable] | None = None) -> None:
@@ -102,12 +103,12 @@ class Influence:
 
     @property
     def caps(self) -> Floats:
-        """For each variable, a bound on how much all others together can move its conditional law (at most 1)."""
+        """For each variable, a bound (at most 1) on how much all others together can change its conditional law."""
         return self._cap
 
     @property
     def computed_rows(self) -> Ints | None:
-        """Positions of the rows that were computed; None when all were."""
+        """Positions of the variables whose rows were computed; None if all were."""
         return self._computed
 
     @cached_property
@@ -116,18 +117,18 @@ class Influence:
 
     @property
     def theorems(self) -> dict[str, int]:
-        """Number of entries that came from each theorem."""
+        """Number of entries of the matrix that each theorem bounds."""
         counts = np.bincount(self._theorem, minlength=len(THEOREMS))
         return {name: int(count) for name, count in zip(THEOREMS, counts, strict=True) if count}
 
     def theorem(self, i: int, j: int) -> str | None:
-        """Return the theorem that entry (i, j) came from; None where there is no influence."""
+        """Return the name of the theorem that bounds entry (i, j); None where there is no influence."""
         span = slice(self._matrix.indptr[i], self._matrix.indptr[i + 1])
         places = np.flatnonzero(self._matrix.indices[span] == j)
         return THEOREMS[self._theorem[span][places[0]]] if len(places) else None
 
     def rows(self, positions: Ints) -> Rows:
-        """Return the rows of the bound at increasing positions, for the stages that follow."""
+        """Return the rows of the matrix for the variables at these positions, which must be increasing."""
         if self._computed is not None and not (known := np.isin(positions, self._computed)).all():
             label = self._labels[int(positions[int(np.argmin(known))])]
             raise ArgumentError("rows", "None, or include every variable that is updated", label)
@@ -166,9 +167,9 @@ class Influence:
         return float(np.sqrt(_spectral_radius(lambda x: transpose @ (self._matrix @ x), self.n_variables)))
 
     def spectral_radius(self) -> float:
-        """Return the largest absolute eigenvalue. Below 1, the variation of systematic scans tends to 0.
+        """Return the largest absolute eigenvalue. If it is below 1, the variation of systematic scans tends to 0.
 
-        The number has six correct digits, or about three for more than 100,000 variables. Certificates do not use it.
+        The result has six correct digits, or about three for more than 100,000 variables. Certificates do not use it.
         """
         self._whole("spectral_radius")
         return self._radius
@@ -181,7 +182,7 @@ class Influence:
 
     @property
     def satisfies_dobrushin(self) -> bool:
-        """Whether some matrix norm of the bound is below 1; that is, whether its spectral radius is."""
+        """Return whether Dobrushin's condition holds: some matrix norm, and so the spectral radius, is below 1."""
         self._whole("satisfies_dobrushin")
         return self.norm(np.inf) < 1 or self.norm(1) < 1 or self.spectral_radius() < 1
 
@@ -190,7 +191,6 @@ class Influence:
             raise ArgumentError("rows", f"None for Influence.{method}", got=f"{len(self._computed)} rows")
 
     def _repr_html_(self) -> str:
-        """Return the representation for notebooks."""
         facts = [(name, f"{count:,} entries") for name, count in self.theorems.items()]
         if self._computed is None:
             norms = f"rows {self.norm(np.inf):.4g}, columns {self.norm(1):.4g}"
@@ -207,15 +207,14 @@ class Influence:
 def _spectral_radius(apply: Any, n: int) -> float:
     """Return the spectral radius of a non-negative matrix, given as a function that multiplies by the matrix."""
     operator = linalg.LinearOperator((n, n), matvec=apply, dtype=np.float64)
-    # The error is about the square of the residual.
+    # The error of the eigenvalue is about the square of the residual.
     residual = 1e-6 if n <= _PRECISE_VARIABLES else 1e-3
     options = {"which": "LR", "v0": np.ones(n), "tol": residual, "return_eigenvectors": False}
     with watch(None, "looking for the spectral radius"):
         try:
             return float(abs(linalg.eigs(operator, k=1, **options)[0]))
         except linalg.ArpackError:
-            # Power iteration on I + C, which has no other eigenvalue of the same size; the quotient bounds it from
-            # above.
+            # Power iteration on I + C, which has no other eigenvalue of the same size; the quotient is an upper bound.
             x = np.ones(n)
             for _ in range(1000):
                 y = x + apply(x)

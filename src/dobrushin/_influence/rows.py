@@ -1,4 +1,4 @@
-"""Rows of influence bounds of any model, computed on demand by the theorem for the model's form."""
+"""Rows of the influence matrix of any model, bounded on demand by the theorem for the model's form."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ THEOREMS = (
 
 
 class Rows(NamedTuple):
-    """Some rows of an influence bound, CSR: columns are positions in the model."""
+    """Some rows of an influence matrix in CSR format; columns are positions in the model."""
 
     start: Ints
     columns: Array
     values: Floats
     theorem: NDArray[np.uint8]
-    cap: Floats  # one per row: the most that all other variables together can move it
+    cap: Floats  # one per row: bound on how much all other variables together can change the conditional law
 
     def take(self, rows: Ints) -> Rows:
-        """Return some of the rows, by number."""
+        """Return some of these rows, by their indices."""
         start, entry = rows_at(self.start, rows)
         parts = (self.columns[entry], self.values[entry], self.theorem[entry], self.cap[rows])
         return Rows(frozen(start), *(frozen(part) for part in parts))
 
 
 class Bounds(NamedTuple):
-    """Bounds of some rows; the kernels fill them in."""
+    """Bounds on the entries of some influence rows, in arrays that the kernels fill in."""
 
     values: Floats  # one per entry
-    theorem: NDArray[np.uint8]  # where each of them comes from
-    cap: Floats  # one per row: the most that all other variables together can move it
+    theorem: NDArray[np.uint8]  # number in `THEOREMS` of the theorem behind each entry
+    cap: Floats  # one per row: bound on how much all other variables together can change the conditional law
 
 
 class WantedRows(NamedTuple):
-    """Rows of an influence bound to compute, with the variables that may have an influence, CSR."""
+    """Influence rows to be bounded, with the variables that may have an influence on each, in CSR format."""
 
     positions: Ints
     start: Ints
@@ -71,16 +71,16 @@ class WantedRows(NamedTuple):
 
     @property
     def is_paper(self) -> bool:
-        """Whether to use the theorems exactly as stated in the paper."""
+        """Return whether the theorems are to be used exactly as stated in the paper."""
         return self.method == "paper"
 
     def no_bounds(self) -> Bounds:
-        """Return bounds for a kernel to fill in: no influence, and the trivial cap 1."""
+        """Return new arrays for a kernel to fill in: no influence, and caps at the trivial value 1."""
         entries = len(self.columns)
         return Bounds(np.zeros(entries), np.zeros(entries, dtype=np.uint8), np.ones(len(self.positions)))
 
     def before_enumeration(self, bounds: Bounds) -> Bounds:
-        """Return the bounds for enumeration to improve; with method="exact" these are the trivial bounds."""
+        """Return the bounds that enumeration is to improve: these, or with method="exact" the trivial ones."""
         if self.method != "exact":
             return bounds
         # No variable influences a variable without neighbours.
@@ -88,18 +88,21 @@ class WantedRows(NamedTuple):
         return Bounds(np.ones_like(bounds.values), np.full_like(bounds.theorem, ENUMERATED), cap)
 
     def entries(self, first: Array) -> Ints:
-        """Return the places of the entries of these rows in arrays over all rows, where row i begins at first[i]."""
+        """Return the indices of the entries of these rows in arrays of all rows, where row i begins at first[i]."""
         return np.arange(self.start[-1]) + np.repeat(first[self.positions] - self.start[:-1], np.diff(self.start))
 
 
-# Runs the kernel of a theorem.
+# Runs the kernel of a theorem, in pieces and with progress.
 over_rows = partial(in_pieces, what="bounding the influence", unit="variables")
 Theorem = Callable[[Any, WantedRows], Bounds]
 THEOREMS_OF: dict[type[Form], Theorem] = {}
 
 
 def theorem_for(form: type[Form]) -> Callable[[Theorem], Theorem]:
-    """Register the theorem for a form; a form without one is widened to a form that has one."""
+    """Return a decorator that registers the function which bounds the influence for a form.
+
+    A form without such a function is widened to (rewritten as) a more general form that has one.
+    """
 
     def register(theorem: Theorem) -> Theorem:
         THEOREMS_OF[form] = theorem
@@ -110,7 +113,7 @@ def theorem_for(form: type[Form]) -> Callable[[Theorem], Theorem]:
 
 @runtime_checkable
 class RowSource(Protocol):
-    """An object with labelled variables and rows of influence: an `Influence`, or those known of a model."""
+    """An object with labelled variables and influence rows: an `Influence`, or a model's rows computed on demand."""
 
     @property
     def n_variables(self) -> int: ...
@@ -119,7 +122,7 @@ class RowSource(Protocol):
     def labels(self) -> Sequence[Hashable]: ...
 
     @property
-    def _error(self) -> float: ...  # how far each conditional law may be from the one that was meant
+    def _error(self) -> float: ...  # bound on the error of each conditional law by rounding of parameters
 
     @property
     def _lookup(self) -> dict[Hashable, int] | None: ...
@@ -128,7 +131,7 @@ class RowSource(Protocol):
 
 
 def influence_rows(model: Model, positions: Ints, method: str) -> Rows:
-    """Return the rows at `positions` (increasing), by the smallest bound that `method` allows."""
+    """Return the influence rows of variables at increasing positions, by the best bound that `method` allows."""
     positions, (ends, columns) = frozen(positions), model._form.adjacency
     start, entry = rows_at(ends, positions)
     if len(positions) < model.n_variables:

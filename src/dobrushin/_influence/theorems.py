@@ -1,4 +1,4 @@
-"""Bounds on the influence for each form: one function a form, over the compiled loop of its theorem."""
+"""Bounds on the influence: a function for each form of a model, which calls the compiled loop of its theorem."""
 
 from __future__ import annotations
 
@@ -19,35 +19,37 @@ from dobrushin._shared.arrays import Array, Floats, Ints, frozen, prefix_sums, r
 from dobrushin._shared.environment import log
 from dobrushin.errors import BudgetError
 
-# Limits on the work for one row of influence, in elementary operations (about a nanosecond each). Rows that need more
-# operations to enumerate fall back on a closed form with method="best"; with method="exact" they are an error.
+# Limits on the work for one row of the influence matrix, in elementary operations (about a nanosecond each). For rows
+# that take more operations to enumerate, method="best" uses a closed form, and method="exact" raises an error.
 BEST_OPERATIONS = 1e5
 EXACT_OPERATIONS = 1e9
-# Neighbours of a variable whose sign patterns, 2 ** (degree - 1) for each of them, are enumerated for Theorem 5.
+# Largest number of neighbours of a variable for which Theorem 5 enumerates their sign patterns, 2 ** (degree - 1) for
+# each neighbour.
 BEST_DEGREE = 12
 EXACT_DEGREE = 24
-# Operations for the double differences of the tables of a row, and entries of a table, which is read without a pause.
-# Beyond either limit, each value is compared with a central one instead of with every other value.
+# Largest number of operations for the double differences of a row's tables, and of entries of a table. Beyond either
+# limit, potentials at a neighbour's states are compared with their mean instead of with each other.
 RANGE_OPERATIONS = 5e9
 RANGE_ENTRIES = 2e7
-# Operations for the offsets of a row that come from unaries; the entries that remain then go without an offset.
+# Largest number of operations for the offsets of a row that come from unaries; remaining entries get no offset.
 OFFSET_OPERATIONS = 2 * 10**9
-# States of a variable with several neighbours up to which offsets are bounded, and of a Potts model up to which unaries
-# are used.
+# Largest number of states of a variable with several neighbours for which offsets are bounded, and of a Potts model for
+# which unaries are used.
 LEAD_STATES = 4096
 UNARY_STATES = 10**7
-# Table entries that are written out at a time to enumerate the rows of a Potts model.
+# Number of table entries that are written out at a time to enumerate the rows of a Potts model.
 _WRITTEN_ENTRIES = 2**18
-# Variables of a term up to which the neighbourhoods of its variables may be small enough to enumerate.
+# Largest number of variables of a term for which neighbourhoods may be small enough to enumerate.
 _TABLE_ORDER = 12
 
 # -- budgets ----------------------------------------------------------------------------------
 
 
 def enumerable(wanted: WantedRows, k_own: Ints, k_other: Ints, members: Ints | int = 0) -> tuple[Ints, int]:
-    """Return the rows whose neighbourhoods are small enough to enumerate, and the size of the largest table of laws.
+    """Return the rows whose neighbourhoods are small enough to enumerate, and the size of the largest table needed.
 
-    `members` is the number of neighbours that the factors of each row name, counted once for each factor.
+    `members` is the number of neighbours in the factors of each row, counted once for each factor. With method="exact",
+    raise `BudgetError` if a neighbourhood is too large.
     """
     start, is_exact = wanted.start, wanted.method == "exact"
     logs, sums = prefix_sums(np.log(k_other.astype(float))), prefix_sums(k_other.astype(float))
@@ -59,29 +61,29 @@ def enumerable(wanted: WantedRows, k_own: Ints, k_other: Ints, members: Ints | i
         if is_exact:
             r = int(np.argmax(over))
             raise over_budget(wanted.labels[int(wanted.positions[r])], float(cost[r]), EXACT_OPERATIONS)
-        log.info("influence: %d of %d rows have too many neighbours to enumerate", np.sum(over), len(over))
+        log.info("influence: %d of %d variables have too many neighbours to enumerate", np.sum(over), len(over))
     rows = np.flatnonzero(~over & (np.diff(start) > 0))
     return frozen(rows), int(np.rint(laws[rows].max(initial=0.0)))
 
 
 def over_budget(label: object, cost: float, limit: float) -> BudgetError:
-    """Make the exception for a row of the exact influence that is too expensive."""
+    """Return the error for a row of the exact influence that is too expensive."""
     return BudgetError(
         f"The exact influence on variable {label!r}", cost, limit, "operations", "Use method='best' instead."
     )
 
 
 def split_rows(start: Ints, cost: Floats, cells: Floats) -> tuple[Ints, Ints]:
-    """Split rows by their tables: return the rows whose double differences are affordable, and the other rows.
+    """Split rows by the size of their tables: those whose double differences are affordable, and the others.
 
-    For each entry of the rows, `cost` is the number of operations for its double differences, and `cells` the number of
-    potentials that they read.
+    Double differences compare all pairs of states of one variable at all pairs of states of the other. For each entry
+    of the rows, `cost` is the number of operations for this, and `cells` the number of potentials that are read.
     """
     total = prefix_sums(cost)
     large = prefix_sums(cells > RANGE_ENTRIES)
     coarse = (total[start[1:]] - total[start[:-1]] > RANGE_OPERATIONS) | (large[start[1:]] > large[start[:-1]])
     if coarse.any():
-        log.info("influence: %d of %d rows have too many states for double differences", np.sum(coarse), len(coarse))
+        log.info("influence: tables are too large at %d of %d variables: coarser bounds", np.sum(coarse), len(coarse))
     return frozen(np.flatnonzero(~coarse)), frozen(np.flatnonzero(coarse))
 
 
@@ -89,7 +91,10 @@ def split_rows(start: Ints, cost: Floats, cells: Floats) -> tuple[Ints, Ints]:
 
 
 class Packed(NamedTuple):
-    """The factors of each row; their other members are places in the row's list of neighbours."""
+    """The factors of some rows in flat arrays, as kernels take them.
+
+    The other variables of a factor are given as indices into the row's list of neighbours.
+    """
 
     k_own: Ints
     unary_start: Ints
@@ -118,9 +123,9 @@ def factor_rows(form: FactorTables, wanted: WantedRows) -> Bounds:
 
 
 def _enumerate_neighbors(packed: Packed, wanted: WantedRows, bounds: Bounds) -> Bounds:
-    """Replace bounds by exact influences that are smaller, where the neighbourhood is small enough to enumerate.
+    """Replace bounds by exact influences where the neighbourhood is small enough to enumerate and they are smaller.
 
-    The method "paper" allows no enumeration; it has no caps either.
+    The method "paper" uses neither enumeration nor caps.
     """
     if wanted.is_paper:
         bounds.cap[:] = 1.0
@@ -133,7 +138,7 @@ def _enumerate_neighbors(packed: Packed, wanted: WantedRows, bounds: Bounds) -> 
 
 
 def _enumerate_rows(rows: Ints, room: int, packed: Packed, bounds: Bounds) -> None:
-    """Put exact influences on some rows into the bounds where they are smaller."""
+    """Write the exact influences of some rows into `bounds` where they are smaller."""
     states = int(packed.k_own[rows].max(initial=0))
     law, defined = np.empty(room), np.empty(room // 2 + 1, dtype=np.bool_)
     work = (law, defined, np.empty(states), np.empty(factor_influence.STATE))
@@ -141,16 +146,16 @@ def _enumerate_rows(rows: Ints, room: int, packed: Packed, bounds: Bounds) -> No
 
 
 def _find_ranges(packed: Packed, bounds: Bounds) -> None:
-    """Fill in the range of the factors, or distances from a centre in rows where that takes too long."""
+    """Fill in bounds by the range of the factors; where that takes too long, compare potentials with their mean."""
     k_own, _, _, start, k_other, f_start, m_start, *_ = packed
-    # `entry` has the neighbour of the row that each member of a factor is; `order` sorts the members by neighbour.
+    # `entry` is, for each other variable of a factor, its index among the row's neighbours; `order` sorts by neighbour.
     row = np.repeat(np.arange(len(k_own)), np.diff(f_start))
     entry = np.repeat(start[row], np.diff(m_start)) + packed.m_of
     order = np.argsort(entry, kind="stable")
     factor = np.repeat(np.arange(len(packed.base)), np.diff(m_start))[order]
     by_start = prefix_sums(np.bincount(entry, minlength=int(start[-1])))
     by_neighbor = frozen(by_start), frozen(order), frozen(factor)
-    # `cells` has the number of potentials of the factors that each neighbour shares with the row's variable.
+    # `cells` has for each neighbour the number of potentials in the factors that it shares with the row's variable.
     logs = prefix_sums(np.log(k_other.astype(float))[entry])
     with np.errstate(over="ignore"):
         sizes = np.repeat(k_own, np.diff(start))[entry[order]] * np.exp(
@@ -174,7 +179,7 @@ def _room_for_values(k_other: Ints) -> Floats:
 
 
 def _find_coarse_ranges(rows: Ints, packed: Packed, by_neighbor: tuple[Array, ...], name: int, bounds: Bounds) -> None:
-    """Fill in the bounds of some rows, from the distance of each value of a neighbour to a central value."""
+    """Fill in coarse bounds of some rows: potentials at each state of a neighbour are compared with their mean."""
     k_own, unary_start, unary, start, k_other, _, *rest = packed
     _, entries = rows_at(start, rows)
     bounds.theorem[entries] = name
@@ -186,7 +191,7 @@ def _find_coarse_ranges(rows: Ints, packed: Packed, by_neighbor: tuple[Array, ..
 
 
 def pack_factors(form: FactorTables, positions: Ints, start: Ints, columns: Array) -> Packed:
-    """Pack the factors of some rows for the kernels; factors of one variable are not read as unaries here."""
+    """Pack the factors of some rows into arrays for the kernels; factors of one variable are not packed as unaries."""
     f_start, slot = rows_at(form.factor_start, positions)
     factor = form.factor_of[slot]
     m_start, member = rows_at(form.scope_start, factor)
@@ -213,9 +218,9 @@ def pack_factors(form: FactorTables, positions: Ints, start: Ints, columns: Arra
 def pack_pairs(
     k_own: Ints, unary_start: Ints, unary: Floats, start: Ints, k_other: Ints, base: Ints, strides: Any, table: Floats
 ) -> Packed:
-    """Pack pairs as factors: entry k of the rows is factor k, which has one other member.
+    """Pack pairwise tables as factors: entry k of the rows is factor k, which has one other variable.
 
-    `strides` are those of the row's variable and of the neighbour in each table.
+    `strides` has the strides of the row's variable and of the neighbour in each table.
     """
     place = np.arange(len(k_other)) - np.repeat(start[:-1], np.diff(start))
     factors = (start, np.arange(len(k_other) + 1), place, strides[1], strides[0], base, table)
@@ -238,7 +243,7 @@ def pair_table_rows(form: PairTables, wanted: WantedRows) -> Bounds:
 
 
 def _find_bounds(packed: Packed, wanted: WantedRows, bounds: Bounds) -> None:
-    """Fill in the bounds by Theorem 4; in rows where that takes too long, by distances from a central value."""
+    """Fill in bounds by Theorem 4; in rows where that takes too long, compare potentials with their mean."""
     start, k_own, k_other = packed.start, packed.k_own, packed.k_other
     own = np.repeat(k_own, np.diff(start)).astype(float)
     rows, coarse = split_rows(start, 0.5 * (own + 16) * k_other.astype(float) ** 2, own * k_other)
@@ -264,7 +269,7 @@ def _find_bounds(packed: Packed, wanted: WantedRows, bounds: Bounds) -> None:
 
 @theorem_for(LabelPairs)
 def label_pair_rows(form: LabelPairs, wanted: WantedRows) -> Bounds:
-    """Bound the influence by Theorem 4 from couplings and unaries, and by enumeration, which writes tables out."""
+    """Bound the influence by Theorem 4, from couplings and unaries, and by affordable enumeration."""
     strength, k, start = form.couplings.data[wanted.entries(form.couplings.indptr)], form.states, wanted.start
     given, count = form.given_unaries, len(wanted.positions)
     unary = np.zeros((count, 0)) if given is None else given[wanted.positions]
@@ -302,7 +307,7 @@ def label_pair_rows(form: LabelPairs, wanted: WantedRows) -> Bounds:
 
 @theorem_for(SpinPairs)
 def spin_pair_rows(form: SpinPairs, wanted: WantedRows) -> Bounds:
-    """Bound the influence by Theorem 5, or by its exact form where variables have few enough neighbours."""
+    """Bound the influence by Theorem 5, or by its exact form for variables with few enough neighbours."""
     degrees = np.diff(wanted.start)
     degree, limit = int(degrees.max(initial=0)), BEST_DEGREE
     if wanted.method == "exact":

@@ -1,4 +1,4 @@
-"""Choosing scans. Whatever is returned was certified by a fresh pass of the trusted code."""
+"""Choosing scans. The certificate of a returned scan is computed afresh by the trusted code."""
 
 from dobrushin._optimize.dogs import optimize_scan
 from dobrushin._optimize.greedy import greedy_scan

@@ -23,7 +23,7 @@ from dobrushin._variation import evaluate, read_objective, warn_vacuous
 from dobrushin.errors import ArgumentError
 from dobrushin.typing import Guide, Iterations, Keep, ScanLike, Targets, Weights
 
-# Iterations of iterated DoGS end when the variation falls by less than this share.
+# With iterations="converged", DoGS ends when an iteration lowers the variation by less than this share.
 _CONVERGED = 1e-6
 _MAX_ROUNDS = 1000
 _WHAT = "choosing a scan"
@@ -53,7 +53,7 @@ def optimize_scan(
     targets, weights
         As for `variation`.
     tolerance : float, optional
-        Stop as soon as the variation is at most this; steps that were not yet replaced stay.
+        Stop as soon as the variation is at most this number; steps that have not been replaced by then stay.
     iterations : int or "converged"
         How often to repeat the algorithm on its own output.
     guide : {"auto", None}
@@ -68,7 +68,7 @@ def optimize_scan(
     Returns
     -------
     ScanResult
-        With ``keep="best"`` never worse than the input scan, by the influence that the scan was chosen with.
+        With ``keep="best"`` never worse than the input scan, measured with the influence used to choose the scan.
 
     Notes
     -----
@@ -95,7 +95,7 @@ def optimize_scan(
     d[objective.positions] = objective.weights
 
     def improve(chooser: Influence) -> ScanResult:
-        """Run rounds of DoGS by an influence; return the best scan, or the last one."""
+        """Run iterations of DoGS with this influence; return the best scan, or the last one if `keep` is "last"."""
         scan, before = current, np.inf
         best = ScanResult(scan, evaluate(chooser, scan, objective))
         descend = descent_on(chooser.matrix)
@@ -122,12 +122,16 @@ def optimize_scan(
 
 
 def descent_on(matrix: Any, candidate: Bools | None = None) -> Callable[..., tuple[Scan, float]]:
-    """Return a function that runs one round of DoGS: (scan, d, tolerance) -> (scan, linear variation)."""
+    """Return a function (scan, d, tolerance) -> (scan, linear variation) that runs one iteration of DoGS.
+
+    The linear variation is the bound without clamps at 1. Only variables marked in `candidate` (default all) are put
+    into the scan.
+    """
     transpose = sparse.csr_array(matrix.T)
     rows = tuple(frozen(part) for part in (matrix.indptr, matrix.indices, matrix.data))
     columns = tuple(frozen(part) for part in (transpose.indptr, transpose.indices, transpose.data))
     is_mutual = all(np.array_equal(*parts) for parts in zip(rows[:2], columns[:2], strict=True))
-    if is_mutual:  # the indices are then in the caches once instead of twice
+    if is_mutual:  # sharing one array of indices saves cache
         columns = (*rows[:2], columns[2])
     allowed = np.ones(matrix.shape[0], dtype=np.bool_) if candidate is None else candidate
 
@@ -166,7 +170,7 @@ def _descend_random(scan: Scan, rows: Any, d: Floats, tolerance: float) -> tuple
 
 
 def _replace_steps(steps: Ints, vectors: Floats, rows: Any, d: Floats, tolerance: float) -> tuple[Ints, int, float]:
-    """Run DoGS on a random scan: return the new steps, the number of unchanged first steps, and the linear variation.
+    """Run DoGS on a random scan; return the new steps, the number of unchanged first steps, and the linear variation.
 
     Only every sqrt(T)-th vector b_t is kept; the others are recomputed from these, sqrt(T) at a time.
     """
@@ -189,12 +193,13 @@ def _replace_steps(steps: Ints, vectors: Floats, rows: Any, d: Floats, tolerance
     return chosen, 0, float(V[0])
 
 
-# Elementary operations (about 1 ns each) for moving single steps; one try takes steps times entries of the matrix.
+# Elementary operations (about 1 ns each) for moving single steps; one attempt takes as many as the order has steps,
+# times the entries of the matrix.
 _MOVE_OPERATIONS = 5e5
 
 
 def polisher(matrix: Any, weights: Floats, candidate: Bools, rounds: int) -> Callable[[Ints], Ints]:
-    """Return a function that improves an order: by rounds of DoGS, and by moves of single steps if it is short."""
+    """Return a function that improves an order by rounds of DoGS, and by moving single steps if the order is short."""
     descend = descent_on(matrix, candidate)
 
     def improve(order: Ints) -> Ints:
@@ -206,9 +211,9 @@ def polisher(matrix: Any, weights: Floats, candidate: Bools, rounds: int) -> Cal
 
 
 def move_single_steps(matrix: Any, weights: Floats, candidate: Bools, order: Ints) -> Ints:
-    """Improve a short order by moving single steps; return a longer one unchanged."""
+    """Improve a short order by moving single steps; return a longer order unchanged."""
     tries = int(_MOVE_OPERATIONS / (len(order) * (matrix.nnz + len(weights))))
-    if len(order) < 2 or tries < len(order):  # not even one try for each step
+    if len(order) < 2 or tries < len(order):  # not even one attempt for each step
         return order
     order = order.copy()
     parts = (frozen(part) for part in (matrix.indptr, matrix.indices, matrix.data))

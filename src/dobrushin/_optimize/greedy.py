@@ -1,4 +1,4 @@
-"""Greedy scans: no input scan, no length to guess."""
+"""Greedy scans, built step by step from the targets, without an input scan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dobrushin._shared.compile import code_for, in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 from dobrushin.typing import Guide, Targets, Weights
 
-# Rows of influence that are computed together at first, where rows are cheap.
+# Number of rows of the influence matrix that are computed together at first, where rows are cheap.
 _AHEAD = 64
 
 
@@ -50,8 +50,8 @@ def greedy_scan(
     steps : int
     guide : {"auto", None}
         "auto": if the certificate is nearly vacuous because the spectral radius of the influence is 1 or more, choose
-        again with the influence scaled to a radius below 1. The certificate never uses the scaled matrix; the one of
-        `coalescence` can still be informative.
+        again with the influence scaled to a radius below 1. The certificate never uses the scaled matrix; it may be
+        vacuous where that of `coalescence` is informative.
     progress : bool, optional
         Show progress. None: only in a terminal or notebook; True: always; False: never.
 
@@ -61,9 +61,9 @@ def greedy_scan(
 
     Notes
     -----
-    Backwards: prepend the variable with the largest pulled-back weight d_i. Forwards: append the one with the largest
-    fall b_i - (C b)_i, which does well when all variables count alike. Short scans are then improved by moving single
-    steps while that helps, which usually finds the optimum.
+    Backwards: prepend the variable with the largest weight d_i, pulled back through the later steps. Forwards: append
+    the variable whose bound falls most, by b_i - (C b)_i, which does well when all variables count alike. Short scans
+    are then improved by moving single steps while that helps, which usually finds the optimum.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def _both_ways(chooser: Influence, objective: Objective, steps: int) -> list[Sca
 
 
 def forward_order(matrix: Any, steps: int) -> Ints:
-    """Return the order that updates, step by step, the variable whose bound falls most."""
+    """Return an order built forwards: each step updates the variable whose bound b_i falls most."""
     n, columns = matrix.shape[0], sparse.csr_array(matrix.T)
     rows = (matrix.indptr, matrix.indices, matrix.data, frozen(columns.indptr), frozen(columns.indices))
     order, tree = np.empty(steps, dtype=np.int64), descent.tree(n)
@@ -116,20 +116,21 @@ def forward_order(matrix: Any, steps: int) -> Ints:
 
 
 class BackwardGreedy:
-    """A scan for an objective, built from its last step backwards; scans of different lengths are nested.
+    """A greedy scan for an objective, built from its last step backwards; a shorter scan is the end of a longer one.
 
-    Variables get own numbers when the search first reads them, so that the work does not grow with the model. The array
-    of numbers is allocated but not initialised: variable i has the number k = _number[i] only if ids[k] is i.
+    The search has its own numbering of the variables, in the order in which it first reads them, so that the work does
+    not grow with the model. The array of numbers is allocated but not initialised: variable i has the number k =
+    _number[i] only if ids[k] is i.
 
-    Rows of influence are read when they are needed. With `ahead`, rows of variables nearby are read with them if rows
-    are cheap.
+    Rows of the influence matrix are read when they are needed. With `ahead`, rows of variables nearby are read with
+    them if rows are cheap to compute.
     """
 
     def __init__(self, influence: RowSource | Model, objective: Objective, ahead: bool = False) -> None:
         self._source = source = row_source(influence)
         self._links = source.links if ahead and isinstance(source, KnownInfluence) else None
         self._objective = objective
-        self._number = np.empty(source.n_variables, dtype=np.int32)  # own number, or anything
+        self._number = np.empty(source.n_variables, dtype=np.int32)  # own numbers; arbitrary for variables without one
         room = max(64, 2 * len(objective.positions))
         self.ids = np.zeros(room, dtype=np.int64)
         self._begin = np.zeros(room, dtype=np.int64)
@@ -156,36 +157,35 @@ class BackwardGreedy:
 
     @property
     def steps(self) -> int:
-        """Length of the scan built so far."""
         return int(self._counters[1])
 
     @property
     def norm(self) -> float:
-        """Variation of the scan, without clamps and rounding."""
+        """Linear variation of the scan: the sum of the pulled-back weights, without clamps at 1 and rounding."""
         return float(self._state[0])
 
     @property
     def norms(self) -> Floats:
-        """Variation of the scan of each shorter length, by number of steps."""
+        """Linear variation of the scan after 0, 1, 2, ... steps of the search."""
         return self._norms[: self.steps + 1]
 
     def order(self, steps: int | None = None) -> Ints:
-        """Return the scan of this length as positions in the model, first step first."""
+        """Return the last `steps` steps of the scan (default all), as positions in the model, in order of updates."""
         return self.ids[self._order[: self.steps if steps is None else min(steps, self.steps)][::-1]]
 
     def last(self, steps: int) -> Ints:
-        """Extend the scan to a length, if possible, and return its steps as own numbers, first step first."""
+        """Extend the scan to this many steps, if possible; return these in the search's own numbering of variables."""
         self.extend(0.0, steps)
         return self._order[: min(steps, self.steps)][::-1]
 
     def first(self) -> Ints:
-        """Return the scan of one step."""
+        """Return the scan with a single step."""
         return self.ids[self._heap[:1]]
 
     def extend(self, tolerance: float, limit: int, report: Callable[[int], None] | None = None) -> bool:
-        """Extend the scan until its norm is at most `tolerance` (return True), or to `limit` steps (return False).
+        """Extend the scan until its norm is at most `tolerance` (return True) or it has `limit` steps (return False).
 
-        Raise `LateError` when the time for planning is over; the scan keeps its steps.
+        Raise `LateError` when the time for planning is over; the scan keeps the steps that it has.
         """
         code, allowance = pieces.first_piece(greedy.extend)
         while True:
@@ -211,12 +211,12 @@ class BackwardGreedy:
                 self._norms = enlarge(self._norms, 2 * len(self._order) + 1)
 
     def matrix(self) -> Any:
-        """Return the rows of influence read so far as a matrix, in own numbers."""
+        """Return the influence rows read so far as a sparse matrix, in the search's own numbering of variables."""
         start, columns, values, _ = self.rows()
         return sparse.csr_array((values, columns, start.astype(np.int32)), (self.size, self.size))
 
     def rows(self) -> tuple[Ints, Array, Floats, Floats]:
-        """Return the rows of influence read so far, in own numbers: where each begins, columns, values, and caps."""
+        """Return the influence rows read so far (starts, columns, values, caps), in the search's own numbering."""
         known = np.flatnonzero(self.has_row[: self.size])
         sizes = np.zeros(self.size, dtype=np.int64)
         sizes[known] = self._end[known] - self._begin[known]
@@ -224,13 +224,13 @@ class BackwardGreedy:
         return start.astype(np.int64), self._columns[entry], self._values[entry], self._caps[: self.size]
 
     def weights(self) -> Floats:
-        """Return the weights of the objective, by own number."""
+        """Return the weights of the objective, in the search's own numbering of variables."""
         d = np.zeros(self.size)
         d[: len(self._objective.weights)] = self._objective.weights
         return d
 
     def local(self, positions: Ints) -> Ints:
-        """Return the own numbers of variables that have one."""
+        """Translate positions in the model into the search's own numbering; each variable must have a number there."""
         return self._number[positions].astype(np.int64)
 
     def _meet(self, positions: Ints) -> None:
@@ -253,7 +253,7 @@ class BackwardGreedy:
         self.size = size
 
     def _fetch(self) -> None:
-        """Read the rows of all variables that have a number: the scan will soon need most of them."""
+        """Read the missing influence rows of all variables with a number: the scan will soon need most of them."""
         positions = self.ids[: self.size][~self.has_row[: self.size]]
         if self._links is not None:
             positions = self._look_around(positions, *self._links)
@@ -274,7 +274,10 @@ class BackwardGreedy:
         self._entries = total
 
     def _look_around(self, positions: Ints, start: Array, neighbor: Array) -> Ints:
-        """Add nearby unnumbered variables to the given ones: as many as have influence rows, or 64."""
+        """Add nearby variables without a number, so that more rows are read at once.
+
+        The result has as many variables as there are rows so far, at least 64.
+        """
         most = max(_AHEAD, int(self.has_row[: self.size].sum()))
         if len(positions) >= most:
             return positions
@@ -290,27 +293,27 @@ def enlarge(array: Array, room: int) -> Array:
     return larger
 
 
-# Relative difference of products of influences that rounding alone can make; smaller ones count as ties.
+# Products of influences that differ by a smaller share than this count as equal: rounding alone can cause it.
 _TIED_SHARE = 1e-9
-# Variables of the largest region that is made.
+# Largest number of variables of a region.
 MAX_BALL_VARIABLES = 20_000
 
 
 class Ball(NamedTuple):
-    """The variables around targets, and the neighbours among them."""
+    """The variables around some targets, with the neighbours among them and the border."""
 
     positions: Ints  # increasing
-    outwards: Ints  # their numbers, the strongest first
-    start: Ints  # neighbours within the ball, CSR by number
+    outwards: Ints  # indices into `positions`, the strongest variable first
+    start: Ints  # neighbours within the ball in CSR format, as indices into `positions`
     neighbor: Ints
-    border: Ints  # positions of the neighbours outside
+    border: Ints  # positions of the neighbours outside of the ball
 
 
 class Reach(BackwardGreedy):
     """The variables around targets, sorted by strength: the largest product of influences along a path to a target.
 
-    The strength is the largest single term of the pulled-back weight of a variable. The targets come first. The sets of
-    the k strongest variables are nested, and the work does not grow with the model.
+    The strength is the largest single term of a variable's pulled-back weight. The targets come first. The work does
+    not grow with the model.
     """
 
     def __init__(self, influence: RowSource, targets: Ints) -> None:
@@ -318,9 +321,9 @@ class Reach(BackwardGreedy):
         self._strength = np.zeros(64)
 
     def grow(self, size: int, strength: float = math.inf, most: int = MAX_BALL_VARIABLES) -> int:
-        """Extend the ball to `size` variables, to all of at least `strength`, and to ties with the last one.
+        """Collect at least `size` variables, all of at least this `strength`, and all ties with the weakest of these.
 
-        Returns the number of variables: fewer than `size` if no others have an influence, and never more than `most`.
+        Return their number: less than `size` if no other variables have an influence, and never more than `most`.
         """
         if self.steps < most:
             self._take(size, strength, most)
@@ -330,11 +333,11 @@ class Reach(BackwardGreedy):
         return min(most, size + int(np.searchsorted(-known[size:], -last, side="left")))
 
     def strength(self, size: int) -> float:
-        """Return the product of influences of the weakest of the first `size` variables."""
+        """Return the strength of the weakest of the first `size` variables."""
         return float(self._strength[size - 1])
 
     def ball(self, size: int) -> Ball:
-        """Return the ball of the first `size` variables."""
+        """Return the first (strongest) `size` variables with their neighbours."""
         numbers = self._order[:size]
         rank = np.full(self.size, -1, dtype=np.int64)
         by_position = np.argsort(self.ids[numbers], kind="stable")
@@ -353,7 +356,7 @@ class Reach(BackwardGreedy):
 
     def _take(self, size: int, strength: float, most: int) -> None:
         while True:
-            # The search only reads rows that are there.
+            # The search stops at a row that is missing, so that the entries read so far bound its work.
             code = code_for(greedy.reach, 16 * (self._entries + self.size))
             status = code(
                 size, strength, most, self._begin, self._end, self._columns, self._values, self.has_row, self.ids,

@@ -1,7 +1,7 @@
-"""A scan with its certificate; and guides, which choose scans where the variation is vacuous.
+"""A scan with its certificate; and guides, which help to choose a scan where certificates are vacuous.
 
 If the spectral radius of the influence is 1 or more, the variation grows with the length of the scan. The same matrix,
-scaled to a radius below 1, still shows which variables a scan should update most. It certifies nothing.
+scaled to a radius below 1, still shows which variables a scan should update most. This guide certifies nothing.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 from dobrushin.typing import Guide
 
-# Spectral radius that an influence is scaled to; benchmarks/guides.py compares it with others.
+# Spectral radius to which a guide is scaled; benchmarks/guides.py compares it with others.
 RADIUS = 0.95
-# Variables up to which the exact radius is computed; of larger models, variables around targets that are looked at.
+# Largest number of variables for which the exact spectral radius is computed; in larger models, number of variables
+# around the targets for which it is estimated, and number of power iterations.
 _EXACT_RADIUS_VARIABLES, _MAX_VARIABLES_AROUND, _POWER_ROUNDS = 5000, 20_000, 60
 
 
@@ -42,27 +43,26 @@ class ScanResult:
     ----------
     scan : Scan
     variation : Variation
-        Freshly computed for the scan.
+        The certificate, computed afresh for this scan.
     """
 
     scan: Scan
     variation: Variation
 
     def _repr_html_(self) -> str:
-        """Return the representation for notebooks."""
         return self.scan._repr_html_() + self.variation._repr_html_()
 
     def _lift(self, part: Numbering | None) -> ScanResult:
-        """Renumber a result for a part of a model for the whole model; None: it is one for the whole model."""
+        """Return the result renumbered from a submodel to the whole model; unchanged if `part` is None."""
         return ScanResult(self.scan._lift(part), self.variation._lift(part))
 
     def write_proof(self, path: str | os.PathLike[str]) -> None:
-        """Write a proof of the certificate: see `Variation.write_proof`."""
+        """Write a proof of the certificate to a file; see `Variation.write_proof`."""
         self.variation.write_proof(path)
 
 
 def whole(value: Influence | Model) -> Influence:
-    """Return the influence on every variable."""
+    """Return the influence matrix of all variables; raise `ArgumentError` if only some rows were computed."""
     if not isinstance(value, Influence):
         return influence(as_model(value, "model", "a model or an Influence"))
     if value.computed_rows is not None:
@@ -71,9 +71,10 @@ def whole(value: Influence | Model) -> Influence:
 
 
 def guide_of(known: Influence, bound: Variation, guide: Any) -> Influence | None:
-    """Return a scaled influence to choose a scan with, or None if the influence itself will do.
+    """Return a scaled influence with which to choose a scan; None if the influence itself is good enough for that.
 
-    It will do if the bound is below half of the bound that the caps alone give, or if the spectral radius is below 1.
+    It is good enough if its spectral radius is below 1, or if the bound of the scan chosen with it is below half of the
+    bound after a single update of each variable (the caps).
     """
     if guide is None:
         return None
@@ -84,25 +85,25 @@ def guide_of(known: Influence, bound: Variation, guide: Any) -> Influence | None
     radius = known.spectral_radius() if known.n_variables <= _EXACT_RADIUS_VARIABLES else _rough_radius(known.matrix)
     if not radius >= 1.0:
         return None
-    log.info("influence is too strong to choose scans with: scaled by %.3g", RADIUS / radius)
+    log.info("the influence is too strong to choose scans with it: scaling it by %.3g", RADIUS / radius)
     return Influence(known.matrix * (RADIUS / radius), known.labels)
 
 
 def guiding_rows(known: KnownInfluence, targets: Ints) -> RowSource:
-    """Return the rows of a model to choose scans with: the bounds, scaled if they are too strong around the targets."""
+    """Return influence rows to choose scans with: scaled down if the spectral radius near the targets is 1 or more."""
     radius = radius_around(known, influence_around(known, targets))
     return _Scaled(known, RADIUS / radius) if radius >= 1.0 else known
 
 
 class InfluenceAround(NamedTuple):
-    """Some variables and their mutual influence; influence from outside is put on the diagonal."""
+    """Some variables and the influence among them; influence from other variables is put on the diagonal."""
 
     positions: Ints  # increasing
     matrix: Any
 
 
 def influence_around(known: KnownInfluence, targets: Ints) -> InfluenceAround:
-    """Return the influence of a small model; of a large one, that among the variables around some targets."""
+    """Return the influence matrix of a small model, or that of the variables around the targets in a large model."""
     n = known.n_variables
     if n <= _EXACT_RADIUS_VARIABLES:
         return InfluenceAround(np.arange(n), known.whole.matrix)
@@ -122,14 +123,14 @@ def influence_around(known: KnownInfluence, targets: Ints) -> InfluenceAround:
 
 
 def radius_around(known: KnownInfluence, around: InfluenceAround) -> float:
-    """Return the spectral radius of a small model, or estimate it around some targets of a large one."""
+    """Return the spectral radius of a small model's influence; in a large model, estimate it around the targets."""
     return (
         known.whole.spectral_radius() if known.n_variables <= _EXACT_RADIUS_VARIABLES else _rough_radius(around.matrix)
     )
 
 
 def _rough_radius(matrix: Any) -> float:
-    """Estimate a spectral radius by 60 steps of power iteration on I + C, where the exact radius would take long."""
+    """Estimate the spectral radius of C by 60 power iterations on I + C; used where the exact one takes too long."""
     x = np.full(matrix.shape[0], 1.0 / np.sqrt(matrix.shape[0]))
     growth = 1.0
     for _ in range(_POWER_ROUNDS):
@@ -141,7 +142,7 @@ def _rough_radius(matrix: Any) -> float:
 
 
 class _Scaled:
-    """Influence rows times a factor, to choose scans with; they are no bounds."""
+    """Influence rows times a factor: a guide to choose scans with, not a bound."""
 
     _error = 0.0
 
@@ -150,6 +151,5 @@ class _Scaled:
         self.n_variables, self.labels, self._lookup = source.n_variables, source.labels, source._lookup
 
     def rows(self, positions: Ints) -> Rows:
-        """Return the scaled rows at increasing positions."""
         rows = self._source.rows(positions)
         return rows._replace(values=rows.values * self._factor)

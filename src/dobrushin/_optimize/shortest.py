@@ -1,4 +1,4 @@
-"""The shortest scan that can be found for a tolerance."""
+"""Search for the shortest scan whose certified bound is within a tolerance."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dobrushin._variation import Objective, evaluate, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
 from dobrushin.typing import Criterion, Guide, Targets, Weights
 
-# Steps at which a search without `max_steps` ends, if doubling the length has not stopped helping before.
+# Number of steps at which a search without `max_steps` ends, if longer scans still help.
 MAX_SEARCH_STEPS = 10**8
 FIRST_LOOK = 1000
 
@@ -41,13 +41,13 @@ def shortest_scan(
     guide: Guide | None = "auto",
     progress: bool | None = None,
 ) -> ScanResult:
-    """Find the shortest scan whose certified bound is at most a tolerance.
+    """Find a scan, as short as possible, whose certified bound is at most a tolerance.
 
     Parameters
     ----------
     model : Model or Influence
-        For a model, only the rows of influence near the targets are computed, so that the time depends on the length
-        of the scan and not on the size of the model.
+        For a model, only the influence on variables near the targets is computed, so that the time depends on the
+        length of the scan and not on the size of the model.
     targets, weights
         As for `variation`.
     tolerance : float
@@ -73,7 +73,7 @@ def shortest_scan(
     Raises
     ------
     ToleranceError
-        If no such scan was found; the error carries the best one.
+        If no such scan was found; the error carries the scan with the smallest bound that was found.
 
     Notes
     -----
@@ -119,8 +119,8 @@ def shortest_scan(
 
 
 _GUIDED = (
-    "The spectral radius of the influence is 1 or more, where longer scans are not better by this bound. The scan was "
-    "chosen with a weaker influence: see dobrushin.coalescence for a certificate by simulation."
+    "The spectral radius of the influence is 1 or more, so that longer scans do not lower this bound. The scan was "
+    "chosen with a scaled-down influence; dobrushin.coalescence may certify it by simulation."
 )
 _STAGNATES = (
     "Longer scans were no better: the influence on the variables near the targets is too strong. Try a sharper "
@@ -137,24 +137,26 @@ class _ShortestSearch:
         self.greedy = BackwardGreedy(source, objective)
 
     def certify(self, order: Ints) -> ScanResult:
-        """Return a scan with its certificate."""
         scan = Scan(order)
         return ScanResult(scan, evaluate(self.source, scan, self.objective, error=self.source._error))
 
     def measure(self, result: ScanResult) -> float:
-        """Return the bound that must be within the tolerance."""
+        """Return the bound that the tolerance is for: the sum over all targets, or the largest bound of a target."""
         bound = result.variation
         return bound.value if self.criterion == "sum" else float((self.objective.weights * bound.target_bounds).max())
 
     def require(self, order: Ints, why: str) -> ScanResult:
-        """Return the scan; raise the error that carries it if its bound, with clamps, exceeds the tolerance as well."""
+        """Return the scan with its certificate; raise `ToleranceError` if the certificate misses the tolerance."""
         best = self.certify(order)
         if (reached := self.measure(best)) > self.tolerance:
             raise ToleranceError(self.tolerance, reached, why, result=best)
         return best
 
     def reach_sum(self) -> ScanResult | None:
-        """Extend the scan until its certificate is within the tolerance; the norm of the search almost equals it."""
+        """Extend the greedy scan until its certificate is within the tolerance; None if longer scans do not help.
+
+        The norm of the search almost equals the certificate, and is known without an extra pass.
+        """
         greedy, goal, look = self.greedy, self.tolerance, FIRST_LOOK
         while True:
             if greedy.extend(goal, min(self.limit, look)):
@@ -170,7 +172,10 @@ class _ShortestSearch:
                 look *= 2
 
     def reach_max(self) -> ScanResult | None:
-        """Extend the scan by a quarter at a time until every bound is within the tolerance, then bisect the length."""
+        """Extend the scan by quarters until the bound of every target is within the tolerance, then bisect the length.
+
+        Return None if longer scans do not help.
+        """
         greedy, short, long = self.greedy, 0, min(self.limit, len(self.objective.positions))
         while True:
             greedy.extend(0.0, long)
@@ -192,14 +197,14 @@ class _ShortestSearch:
         return result
 
     def shorten(self, result: ScanResult, polish: int) -> ScanResult:
-        """Polish the scan and drop the first steps that are no longer needed, until no step can be dropped."""
+        """Polish the scan and drop first steps that are no longer needed; repeat until no step can be dropped."""
         greedy = self.greedy
         matrix, weights = greedy.matrix(), greedy.weights()
         improve = polisher(matrix, weights, greedy.has_row[: greedy.size], polish)
         order = greedy.local(result.scan.order)
         while len(order) > 1:
             better = improve(order)
-            # The variation of each end of the order by itself, without clamps and rounding: by number of steps.
+            # The linear variation of the last k steps of the order, for each k.
             rows, norms = (matrix.indptr[:-1], matrix.indptr[1:], matrix.indices, matrix.data), np.empty(len(order) + 1)
             in_pieces(suffix_norms, len(order), better, *rows, weights.copy(), np.empty(2), norms)
             fits = np.flatnonzero(norms[1:-1] <= self.tolerance)
@@ -214,14 +219,14 @@ class _ShortestSearch:
 
 
 def stagnates(norms: Floats) -> bool:
-    """Return whether doubling the length of a greedy scan no longer helps."""
+    """Return whether doubling the length of a greedy scan has not lowered its norm any more."""
     half = len(norms) // 2
-    # Written so that norms which have overflowed stagnate too.
+    # The negation makes norms that have overflowed (to infinity or NaN) stagnate too.
     return not norms[half:].min() <= 0.999 * norms[:half].min()
 
 
 def _shortest_nearby(model: Model, targets: Any, weights: Any, **options: Any) -> ScanResult:
-    """Search on growing parts of the model around the targets, until the scan stays inside the part."""
+    """Search on a ball around the targets, doubling its radius until the scan stays inside the ball."""
     named = list(weights) if isinstance(weights, Mapping) else targets
     if named is None:
         raise ArgumentError("targets", "labels, or a dict of weights", weights)
@@ -232,7 +237,7 @@ def _shortest_nearby(model: Model, targets: Any, weights: Any, **options: Any) -
         try:
             result = shortest_scan(part.model, targets, weights, **options)
         except ToleranceError as error:
-            # Nothing is certified for steps at the border, whose neighbours are not all there.
+            # Steps at the border are left out: some of their neighbours are outside of the ball.
             order = error.result.scan.order
             order = order[part.inner[order]]
             if len(order):
