@@ -521,7 +521,7 @@ BAD = [
     (lambda: db.estimate(db.Ising({(0, 1): 0.1}), db.Exceeds(0, 1.0)), "about fields"),
     (lambda: db.coalescence(db.GaussianField(TWO), db.Scan([0])), "discrete variables"),
     (lambda: db.influence(db.GaussianField(TWO), method="paper"), "'best' for a field"),
-    (lambda: db.variation(db.Ising({(0, 1): 0.1}), db.Scan([0]), initial=[1, 1]), "but for a field"),
+    (lambda: db.variation(db.Ising({(0, 1): 0.1}), db.Scan([0]), initial=[1, 1]), "except for a field"),
     (lambda: db.variation(db.GaussianField(TWO), db.Scan([0]), initial=np.zeros((5, 2))), "for a fixed start"),
     (lambda: db.sample(db.GaussianField(TWO), db.Scan([0]), chains=5, initial=np.zeros((5, 2))), "for a fixed start"),
     (lambda: db.GaussianField.leroux([[0, 0.5], [1, 0]], rho=0.5), r"by rows.*\(0\.5, 1\.0\) at indices \(0, 1\)"),

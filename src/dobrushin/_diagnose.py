@@ -1,4 +1,4 @@
-"""A doctor for models: what can be certified, at what cost, and what to try."""
+"""Diagnosis of a model: what can be certified, at what cost, and what to try."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dobrushin._shared.text import card, counted, rounded_up
 from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import BudgetError
 
-# Largest number of variables of a model that is searched for a clique tree, and of joint states that are enumerated.
+# Largest number of variables for which a clique tree is searched for; largest number of joint states to enumerate.
 _MAX_VARIABLES_FOR_TREE, _MAX_STATES = 20_000, 2**16
 # Largest number of table entries of joint variables whose influence is computed.
 _MAX_BLOCK_ENTRIES = 10**5
@@ -35,7 +35,8 @@ _CERTIFIED_SWEEPS = (10, 100, 1000)
 _PILOT_RUNS = 64
 # Seconds that all pilot runs may take, and seconds for planning each of two estimates.
 _SECONDS_OF_PILOTS, _SECONDS_OF_PLANNING = 2.0, 2.0
-# Largest bias bound of a variable that counts as bounded; largest share of open runs of one that counts as coalesced.
+# A variable counts as bounded if its bias bound is at most this, and as coalesced if at most this share of the pilot
+# runs end before it has coalesced.
 _CLOSE_VARIATION = 0.05
 _SEED = np.random.SeedSequence(0, spawn_key=(1988,))
 # Neighbours with less influence than this on each other gain nothing from a common update.
@@ -44,17 +45,17 @@ _STRONG = 0.25
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis:
-    """Findings of `diagnose`.
+    """Findings of `diagnose` about a model.
 
     Attributes
     ----------
     model : str
-        The model as it is printed.
+        The model as printed text.
     n_variables, largest_degree, largest_cardinality : int
     row_norm, column_norm, spectral_radius : float
-        Norms of the influence; below 1 Dobrushin's condition holds.
+        Norms of the influence matrix; if one of them is below 1, Dobrushin's condition holds.
     strongest : list of (label, float)
-        The variables with the largest influence of the others on them, and this influence.
+        The variables that the others influence most, each with its row sum of the influence matrix.
     hard_zeros : bool
         Whether some states are forbidden.
     irreducible : bool or None
@@ -64,7 +65,7 @@ class Diagnosis:
     width : int or None
         Width of the clique tree; None where the tree does not fit in memory.
     exact_memory : int or None
-        Bytes of its tables.
+        Bytes that the tables of the clique tree take.
     dobrushin : dict from sweeps to share
         Share of the variables with a bound of at most 0.05 after this number of systematic sweeps.
     coalescence : dict from sweeps to share
@@ -75,7 +76,7 @@ class Diagnosis:
         Arguments to set, each with its benefit.
     plans : list of (targets, method, seconds)
         Plans of `estimate` at a tolerance of 0.01: for all variables, and for the most influenced variable. A plan is
-        left out where a few seconds of planning found no guarantee.
+        left out if a few seconds of planning found no guarantee.
     """
 
     model: str
@@ -99,11 +100,11 @@ class Diagnosis:
 
     @property
     def satisfies_dobrushin(self) -> bool:
-        """Whether the spectral radius is below 1."""
+        """Return whether Dobrushin's condition holds: the spectral radius of the influence is below 1."""
         return self.spectral_radius < 1
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the findings as pairs of a name and a text."""
+        """Return the printed lines, each as a pair of a name and a text."""
         strongest = ", ".join(f"{label!r} ({value:.3g})" for label, value in self.strongest)
         zeros = "none: every state can be reached"
         if self.hard_zeros:
@@ -137,7 +138,10 @@ class Diagnosis:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the findings for JSON: objects in place of pairs and of numbers that are keys."""
+        """Return the findings as a dict that can be written as JSON.
+
+        Pairs, and dicts with numbers as keys, become lists of dicts with names.
+        """
         about = dict(vars(self))
         about["satisfies_dobrushin"] = self.satisfies_dobrushin
         about["strongest"] = [{"variable": label, "row_sum": value} for label, value in self.strongest]
@@ -151,7 +155,6 @@ class Diagnosis:
         return about
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
         return card(f"Diagnosis of {self.model}", self.lines())
 
     def __str__(self) -> str:
@@ -231,7 +234,7 @@ def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
 
 
 def describe_influence(model: Model, bound: Influence) -> dict[str, Any]:
-    """Return the findings about the graph of a model and its influence, by the names that they have in `Diagnosis`."""
+    """Return the fields of `Diagnosis` that describe the model's graph and its influence, as a dict."""
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
     return {
         "model": repr(model),
@@ -245,7 +248,7 @@ def describe_influence(model: Model, bound: Influence) -> dict[str, Any]:
 
 
 def _percent(share: float) -> str:
-    """Write a share in whole percent, 100% and 0% only for exactly 1 and 0.
+    """Return a share as text in whole percent; only exactly 1 and 0 become 100% and 0%.
 
     Examples
     --------
@@ -258,7 +261,7 @@ def _percent(share: float) -> str:
 
 
 def _seconds(time: float) -> str:
-    """Write seconds with two digits, or in full from 100 s on.
+    """Return a time in seconds as text, with two digits; from 100 s on, without decimals.
 
     Examples
     --------
@@ -274,9 +277,9 @@ def _plan_words(plan: tuple[str, str, float]) -> str:
 
 
 def _coalesced_shares(model: Model) -> tuple[dict[int, float], dict[int, float]]:
-    """Return the share of variables that coalesce in pilot runs, and the seconds of 10 000 runs, by number of sweeps.
+    """Return the share of variables that coalesce in pilot runs, and seconds for 10 000 runs, both by number of sweeps.
 
-    Numbers of sweeps that would take long are left out.
+    Numbers of sweeps that would take too long are left out.
     """
     n = model.n_variables
     shares, seconds = {}, {}
@@ -295,7 +298,10 @@ def _coalesced_shares(model: Model) -> tuple[dict[int, float], dict[int, float]]
 
 
 def _determined_variables(model: Model) -> list[Hashable]:
-    """Return the variables with at most one allowed state given the others in some factor."""
+    """Return the labels of variables that cannot change alone.
+
+    Some factor allows each of them at most one state, whatever the states of the factor's other variables.
+    """
     graph = model.to_factor_graph()
     stuck: set[int] = set()
     for k in _hard_factors(graph):
@@ -311,7 +317,10 @@ def _hard_factors(graph: FactorGraph) -> list[int]:
 
 
 def _irreducible(model: Model) -> bool | None:
-    """Return whether single moves reach every allowed state; None where there are too many states to enumerate."""
+    """Return whether updates of single variables lead from every allowed state to every other; None if this is unknown.
+
+    It is unknown if there are too many joint states to enumerate.
+    """
     from scipy import sparse
     from scipy.sparse import csgraph
 
@@ -354,7 +363,7 @@ def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
     missing = [plan for plan in diagnosis.plans if not any(f'"{plan[1]}"' in words for words in advice)]
     advice += [f'method="auto": {_plan_words(plan)}' for plan in missing[:1]]
     if diagnosis.width is None and diagnosis.plans:
-        advice.append("log_partition, log_evidence: bounds by the chain rule over such estimates")
+        advice.append("log_partition, log_evidence: bounds by the chain rule, from estimates of single variables")
     groups = suggest_groups(model) if diagnosis.determined or not diagnosis.satisfies_dobrushin else []
     blocks = model.merge(groups) if groups else None
     if blocks is not None and blocks._form.table.size < _MAX_BLOCK_ENTRIES:
@@ -377,15 +386,15 @@ def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
 def suggest_groups(model: Model, *, max_states: int = 16) -> list[list[Hashable]]:
     """Suggest groups of strongly coupled variables, to be merged into joint variables with ``model.merge``.
 
-    Block updates of such groups forget their start where single updates do not: variables that determine each other
-    cannot move alone at all. The influence between groups can also be larger than that between variables: compare
-    ``influence(model.merge(groups)).spectral_radius()`` with that of the model, as `diagnose` does.
+    A sampler that updates such groups forgets its start where updates of single variables do not: variables that
+    determine each other cannot change alone at all. But the influence between groups can be larger than that between
+    variables: compare ``influence(model.merge(groups)).spectral_radius()`` with that of the model, as `diagnose` does.
 
     Parameters
     ----------
     model : Model
     max_states : int
-        Largest number of joint states of a group. An update of a group costs as many times an update of a variable.
+        Largest number of joint states of a group. The cost of updating a group grows in proportion to this number.
 
     Returns
     -------
@@ -419,7 +428,7 @@ def suggest_groups(model: Model, *, max_states: int = 16) -> list[list[Hashable]
     strong = matrix.data >= _STRONG
     order = np.lexsort((second[strong], first[strong], -matrix.data[strong]))
     groups = DisjointSet(np.unique(np.concatenate([first[strong], second[strong]])).tolist())
-    states = model.cardinalities.tolist()  # of a group: at its root
+    states = model.cardinalities.tolist()  # number of joint states of each group, at the index of its root
     for i, j in zip(first[strong][order].tolist(), second[strong][order].tolist(), strict=True):
         joint = states[groups[i]] * states[groups[j]]
         if joint <= max_states and groups.merge(i, j):

@@ -29,29 +29,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Cycle:
-    """Part of a scan: `steps` updates in the order of a cycle of positions, which starts at its place `first`."""
+    """Segment of a scan: `steps` updates in the order of a cycle of positions, beginning at its index `first`."""
 
-    cycle: range | Ints  # a range is 0..n-1
+    cycle: range | Ints  # positions; a range stands for 0..n-1
     first: int
     steps: int
     is_random: ClassVar[Literal[False]] = False
 
     @property
     def is_systematic(self) -> bool:
-        """Whether the cycle is 0..n-1."""
         return isinstance(self.cycle, range)
 
     @property
     def period(self) -> int:
-        """Number of steps after which the updated positions repeat."""
+        """Number of steps after which the cycle of updates repeats."""
         return len(self.cycle)
 
     def array(self) -> Ints:
-        """Return the cycle as an array."""
+        """Return the positions of one cycle."""
         return np.arange(len(self.cycle)) if isinstance(self.cycle, range) else self.cycle
 
     def at(self, steps: Ints) -> Ints:
-        """Return the positions that steps with these numbers update."""
+        """Return the positions that are updated in the steps with these numbers."""
         place = (self.first + steps) % len(self.cycle)
         return place if self.is_systematic else self.array()[place]
 
@@ -62,19 +61,18 @@ class Cycle:
         return np.resize(np.roll(self.array(), -self.first), self.steps)
 
     def cut(self, lo: int, hi: int) -> Cycle:
-        """Return steps lo to hi - 1."""
+        """Return the segment of steps `lo` to `hi` - 1."""
         return Cycle(self.cycle, (self.first + lo) % len(self.cycle), hi - lo)
 
     def within(self, part: Numbering) -> Cycle:
-        """Renumber the positions for a part of the model that holds all updated positions."""
+        """Renumber the positions for a submodel that contains all updated positions."""
         return Cycle(frozen(part.own(self.updates())), 0 if self.steps < len(self.cycle) else self.first, self.steps)
 
     def updates(self) -> Ints:
-        """Return the updated positions, perhaps with repeats: the cycle, or its first steps if there are fewer."""
+        """Return the positions of the cycle, or of its first steps if there are fewer; some may be repeated."""
         return self.order() if self.steps < len(self.cycle) else self.array()
 
     def counts(self) -> Array:
-        """Return the number of updates of each position."""
         whole, rest = divmod(self.steps, len(self.cycle))
         counts = np.bincount(self.cut(0, rest).order(), minlength=self.size())
         return counts + whole * np.bincount(self.array(), minlength=self.size()) if whole else counts
@@ -94,7 +92,7 @@ class Cycle:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """Part of a scan: `steps` updates of independently drawn positions (probabilities None: uniform on 0..n-1)."""
+    """Segment of a scan: `steps` updates of positions drawn independently, by default uniformly from 0..n-1."""
 
     n: int
     probabilities: Floats | None
@@ -107,36 +105,34 @@ class Draw:
         return np.full(self.n, 1.0 / self.n) if self.probabilities is None else self.probabilities
 
     def cut(self, lo: int, hi: int) -> Draw:
-        """Return steps lo to hi - 1."""
+        """Return a segment with the number of steps from `lo` to `hi` - 1."""
         return Draw(self.n, self.probabilities, hi - lo)
 
     def within(self, part: Numbering) -> Draw:
-        """Renumber the positions for a part of the model that holds all updated positions."""
+        """Renumber the positions for a submodel that contains all updated positions."""
         q, reached = np.zeros(part.size), self.updates()
         q[part.own(reached)] = self.vector()[reached]
         return Draw(part.size, frozen(q), self.steps)
 
     def updates(self) -> Ints:
-        """Return positions that some step can update."""
+        """Return the positions with positive probability."""
         return np.flatnonzero(self.vector())
 
     def counts(self) -> Floats:
-        """Return the expected number of updates of each position."""
         return self.steps * self.vector()
 
     def size(self) -> int:
-        """Return the number of positions."""
         return self.n
 
     def __str__(self) -> str:
         return f"{'uniform' if self.probabilities is None else 'random'} over {self.n}"
 
 
-Segment = Cycle | Draw  # told apart by `is_random`
+Segment = Cycle | Draw  # `is_random` says which one
 
 
 def read_order(order: Any) -> Ints:
-    """Read the positions of a fixed order, at least one."""
+    """Check an order of updates, which must not be empty, and return its positions as an array."""
     try:
         array = np.asarray(order)
     except ValueError:
@@ -150,7 +146,7 @@ def read_order(order: Any) -> Ints:
 
 
 def read_probabilities(probabilities: Any) -> Floats:
-    """Read probabilities, whose sum must be 1 up to 1e-9; they are not normalised."""
+    """Check the probabilities of variables (they must sum to 1 up to 1e-9) and return them as given."""
     q = check.real_array(probabilities, "probabilities")
     if q.ndim != 1 or not q.size:
         raise ArgumentError("probabilities", "one number per variable", probabilities)
@@ -192,7 +188,7 @@ class Scan:
     @classmethod
     @public()
     def systematic(cls, model: ModelLike | int, steps: int | None = None, *, sweeps: int | None = None) -> Scan:
-        """Return the scan that updates all variables in their order, again and again.
+        """Return a systematic scan: all variables are updated in their order, again and again.
 
         Parameters
         ----------
@@ -214,7 +210,7 @@ class Scan:
     @classmethod
     @public()
     def uniform(cls, model: ModelLike | int, steps: int | None = None, *, sweeps: int | None = None) -> Scan:
-        """Return the scan whose steps each update a variable drawn uniformly; parameters as for `systematic`.
+        """Return a random scan: each step updates a variable drawn uniformly. Parameters are those of `systematic`.
 
         Examples
         --------
@@ -228,7 +224,7 @@ class Scan:
     @classmethod
     @public()
     def random(cls, probabilities: ArrayLike, steps: int) -> Scan:
-        """Return the scan whose steps each update a variable that is drawn with the given probabilities.
+        """Return a random scan: each step updates a variable drawn with these probabilities, one for each variable.
 
         Examples
         --------
@@ -247,7 +243,7 @@ class Scan:
 
     @property
     def is_random(self) -> bool:
-        """Whether some step draws its variable."""
+        """Return whether some step updates a variable that is drawn at random."""
         return any(segment.is_random for segment in self._segments)
 
     @property
@@ -258,7 +254,7 @@ class Scan:
     @property
     @public()
     def order(self) -> Ints:
-        """Positions of the updated variables, first step first; only for fixed orders."""
+        """Positions of the updated variables, first step first; an `ArgumentError` is raised for random scans."""
         if self.is_random:
             raise ArgumentError("scan", "a fixed order, not a random one", self)
         orders = [segment.order() for segment in self._segments if not segment.is_random]
@@ -266,14 +262,14 @@ class Scan:
 
     @public()
     def step_probabilities(self, t: int, n: int | None = None) -> Floats:
-        """Return the vector q_t of step `t` (counted from 0) over `n` variables."""
+        """Return the probability with which step `t` (counted from 0) updates each of `n` variables: the vector q_t."""
         if not 0 <= t < len(self):
             raise ArgumentError("t", f"from 0 to {len(self) - 1}", t)
         return self[t : t + 1].counts(self._size if n is None else n).astype(np.float64)
 
     @public()
     def counts(self, n: int | None = None) -> Array:
-        """Return how often each variable is updated (for random scans: on average).
+        """Return how often each variable is updated; for random scans, the expected number.
 
         Parameters
         ----------
@@ -288,27 +284,27 @@ class Scan:
         return total
 
     def _updates(self, n: int) -> Ints:
-        """Return positions, among `n`, that some step can update, sorted."""
+        """Return the sorted positions below `n` that some step can update."""
         if any(not s.is_random and s.is_systematic and s.steps >= s.period == n for s in self._segments):
             return np.arange(n)
         return distinct(np.concatenate([segment.updates() for segment in self._segments]), n)
 
     def _within(self, part: Numbering) -> Scan:
-        """Renumber the scan for a part of the model that holds all updated variables; `_lift` inverts this."""
+        """Renumber the scan for a submodel that contains all updated variables; `_lift` is the inverse."""
         return Scan._of(tuple(segment.within(part) for segment in self._segments))
 
     def _lift(self, part: Numbering | None) -> Scan:
-        """Renumber a scan of a part for the whole model; None: the scan is one of the whole model."""
+        """Renumber the scan of a submodel for the whole model; without a `part`, return it unchanged."""
         if part is not None and self.is_random:
             return Scan.random(part.spread(self.counts(part.size) / len(self), 0.0), len(self))
         return self if part is None else Scan(part.positions[self.order])
 
     @public()
     def levels(self, model: Model) -> Ints:
-        """Return the level of each step: steps of one level update variables that are not neighbours, so they commute.
+        """Return a level for each step; steps of one level update variables that are not neighbours.
 
-        Updating level by level gives the same law as updating step by step, and the same draws where each step has its
-        own random numbers.
+        These steps commute. Updating level by level gives the same law as updating step by step, and the same draws if
+        each step has its own random numbers.
 
         Parameters
         ----------
@@ -331,7 +327,7 @@ class Scan:
         return levels(frozen(self.order.astype(np.int32)), start, neighbor, model.n_variables)
 
     def _check_fits(self, n: int) -> None:
-        """Raise an error if a step updates a variable that a model of `n` variables does not have."""
+        """Raise `ArgumentError` if a step updates a position that a model of `n` variables does not have."""
         step = 0
         for segment in self._segments:
             if segment.size() > n:
@@ -396,7 +392,7 @@ class Scan:
     __hash__ = None  # type: ignore[assignment]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the scan to an .npz file (the name is used as given).
+        """Write the scan to a file in NumPy's .npz format; nothing is appended to the name.
 
         Examples
         --------
@@ -410,7 +406,7 @@ class Scan:
             np.savez_compressed(file, **self._to_arrays())
 
     def _to_arrays(self) -> dict[str, Any]:
-        """Return the scan as a dict of arrays, as it is written to files."""
+        """Return the scan as a dict of arrays, to be written to a file."""
         arrays: dict[str, Any] = {"format": np.array("dobrushin scan 1")}
         for k, segment in enumerate(self._segments):
             if segment.is_random:
@@ -424,7 +420,7 @@ class Scan:
 
     @classmethod
     def _from_arrays(cls, arrays: dict[str, Any]) -> Scan:
-        """Invert `_to_arrays`; raise KeyError or ValueError if the arrays are not those of a scan."""
+        """Return the scan that `_to_arrays` turned into arrays; raise KeyError or ValueError for other arrays."""
         arrays = dict(arrays)
         if str(arrays.pop("format")) != "dobrushin scan 1":
             raise ValueError
@@ -440,7 +436,7 @@ class Scan:
                 continue
             (n, steps), q = map(int, arrays.pop(f"{k}.draw")), arrays.pop(f"{k}.probabilities", None)
             check.count(steps, "steps")
-            if q is not None:  # it was normalised before: doing so again would change its last digits
+            if q is not None:  # stored probabilities are normalised: doing so again would change their last digits
                 n, q = len(q), frozen(read_probabilities(q))
             segments.append(Draw(check.count(n, "n"), q, steps))
         if not segments:
@@ -483,7 +479,10 @@ def _length(n: int, steps: int | None, sweeps: int | None) -> int:
 
 
 def as_scan(scan: Any, source: Any = None) -> Scan:
-    """Return a scan: given as one, as a `ScanResult`, or as a list of labels of the variables of `source`."""
+    """Return the argument `scan` of a call as a `Scan`.
+
+    It may be a `Scan`, a `ScanResult`, or a list of labels of the variables of `source` in the order of updates.
+    """
     scan = getattr(scan, "scan", scan)
     if isinstance(scan, Scan):
         return scan

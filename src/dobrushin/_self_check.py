@@ -1,4 +1,4 @@
-"""A sampler that can be asked to prove itself: every kernel against exact laws, on this machine."""
+"""A self-check of the sampler: every kernel is compared with exact laws, on this machine."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from dobrushin._shared.call import public
 from dobrushin._shared.running import seed_sequence
 from dobrushin.typing import KernelName, Seed
 
-# Standard deviations: about one false alarm in 10^11 frequencies.
+# Largest deviation in standard deviations: about one false alarm in 10^11 frequencies.
 _THRESHOLD = 7.0
 
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """One comparison of a kernel with exact answers.
+    """The comparison of one kernel with the exact law of one model.
 
     Attributes
     ----------
     family, kernel : str
+        Names of the model's class and of the kernel.
     deviation : float
-        Largest difference of a frequency from its exact value, in standard deviations.
+        Largest difference between a frequency and its exact value, in standard deviations.
     threshold : float
-        Largest deviation of a correct kernel, up to one false alarm in 10^11 frequencies.
+        Deviation that a correct kernel exceeds in about one of 10^11 frequencies.
     """
 
     family: str
@@ -41,16 +42,16 @@ class SelfCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether the deviation is within the threshold."""
+        """Return whether the deviation is within the threshold."""
         return self.deviation <= self.threshold
 
 
 @public()
 def self_check(chains: int = 200_000, seed: Seed = 0) -> list[SelfCheck]:
-    """Compare every kernel with exact laws on small models, on this machine.
+    """Compare every sampling kernel with exact laws of small models, on this machine.
 
-    The frequencies of all joint states after a short scan are compared with their exact probabilities; no mixing is
-    needed, since the law after a scan is known exactly.
+    The frequencies of all joint states after a short scan are compared with their exact probabilities. The chains need
+    not mix, since the law after the scan is known exactly.
 
     Parameters
     ----------

@@ -29,19 +29,19 @@ _WHAT = "bounding the bias"
 
 @dataclass(frozen=True)
 class Objective:
-    """Positive weights d of some variables; with `is_set` these are targets, all of weight 1."""
+    """The variables of interest with positive weights d; if `is_set`, they are targets, all of weight 1."""
 
     positions: Ints
     weights: Floats
     is_set: bool
 
     def trivial(self) -> float:
-        """Return the trivial bound: 1 for the total variation of a set of targets, else the sum of the weights."""
+        """Return the trivial bound: 1 for the total variation of a set of targets, otherwise the sum of the weights."""
         with np.errstate(over="ignore"):
             return 1.0 if self.is_set else float(self.weights.sum())
 
     def describe(self, n: int) -> str:
-        """Describe the targets or weights in a few words."""
+        """Return the targets or weights in a few words, for messages."""
         size = len(self.positions)
         if not self.is_set:
             return f"{size} weighted variables"
@@ -49,7 +49,7 @@ class Objective:
 
 
 def read_objective(source: RowSource, targets: Any, weights: Any) -> Objective:
-    """Read targets or weights; without either, all variables are targets."""
+    """Check the arguments `targets` and `weights` of a call; without either, all variables are targets."""
     n = source.n_variables
     if targets is not None and weights is not None:
         raise ArgumentError("weights", "None when 'targets' is given", weights)
@@ -76,10 +76,10 @@ def read_objective(source: RowSource, targets: Any, weights: Any) -> Objective:
 
 @dataclass(frozen=True)
 class Problem:
-    """The rows of an influence bound that a scan reads, with own numbers for their variables."""
+    """The influence rows that a scan reads, as arrays for the kernel, with their own numbering of the variables."""
 
     numbering: Numbering
-    updated: Ints  # own numbers of the updated variables, which have rows
+    updated: Ints  # own numbers of the updated variables; only these have rows
     start: Ints
     columns: Array
     values: Floats
@@ -89,20 +89,19 @@ class Problem:
 
     @property
     def n(self) -> int:
-        """Number of variables of the model."""
         return self.numbering.n
 
     def start_values(self) -> Floats:
-        """Return b_0, the bounds before the first step."""
+        """Return b_0: for each variable a bound on the disagreement before the first step."""
         return self.numbering.take(self.initial)
 
     def roundings(self, scan: Scan) -> int:
-        """Return the largest number of rounding errors that an entry of b can accumulate over the scan."""
+        """Return the largest number of rounding errors that an entry of the bounds b can accumulate over the scan."""
         width = int(np.diff(self.start).max(initial=0))
         return sum((width + (5 if segment.is_random else 1)) * segment.steps for segment in scan._segments)
 
     def advance(self, scan: Scan, b: Floats) -> None:
-        """Apply the recursion to b, in place, for all steps of the scan."""
+        """Update the bounds b in place, through all steps of the scan."""
         rows = (self.start, self.columns, self.values, self.cap, self.error)
         for segment in scan._within(self.numbering)._segments:
             steps = segment.steps
@@ -112,26 +111,26 @@ class Problem:
                 in_pieces(forward, steps, steps, segment.array(), segment.first, *rows, b, what=_WHAT)
 
     def at(self, values: Floats, positions: Ints) -> Floats:
-        """Return bounds at positions in the model; variables that the scan never reads keep their initial bounds."""
+        """Return the bounds of variables at positions in the model; those never read keep their initial bounds."""
         return self.numbering.look_up(values, positions, self.initial)
 
     def sum(self, b: Floats, objective: Objective, weights: Floats, roundings: int) -> float:
-        """Return the weighted sum of b over the objective's variables, rounded up."""
+        """Return the weighted sum of the bounds b over the objective's variables, rounded up."""
         return weighted_sum(weights, self.at(b, objective.positions), roundings)
 
     def lift(self, part: Numbering) -> Problem:
-        """Renumber the variables for the model that `part` is a part of."""
+        """Renumber the variables from the submodel `part` to the whole model."""
         initial = self.initial if np.ndim(self.initial) == 0 else part.spread(np.asarray(self.initial), 1.0)
         return replace(self, numbering=self.numbering.within(part), initial=initial)
 
 
 def touched_by(source: RowSource, scan: Scan, initial: Floats | float, error: Any) -> Problem:
-    """Return the rows of influence on the variables that the scan updates, with initial bounds and update errors."""
+    """Return the influence rows of the variables that the scan updates, with initial bounds and update errors."""
     n = source.n_variables
     updated = scan._updates(n)
     rows = source.rows(updated)
     if len(updated) > n // 8:
-        # Keeping the numbers of the model is cheaper than renumbering. Variables without updates have empty rows.
+        # If many variables are updated, renumbering costs more than it saves. Other variables have empty rows.
         part, columns = Numbering(n, np.arange(n)), rows.columns
     else:
         part = Numbering(n, distinct(np.concatenate([updated, rows.columns]), n))
@@ -148,13 +147,13 @@ def touched_by(source: RowSource, scan: Scan, initial: Floats | float, error: An
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Variation:
-    """A certificate: a bound on the distance of the law after a scan from the target distribution.
+    """A certificate: bounds how far the law after a scan is from the target distribution.
 
     Attributes
     ----------
     value : float
         Dobrushin variation, rounded up. For every f with differences bounded by the weights,
-        abs(E f(X_T) - E_pi f) is at most this, for every initial law (supported on allowed states).
+        abs(E f(X_T) - E_pi f) is at most this number, for every initial law on allowed states.
     tv_bound : float
         Bound on the total variation of the joint law of the targets (or of the variables with positive weight).
     is_vacuous : bool
@@ -170,7 +169,7 @@ class Variation:
     _objective: Objective
     _scan: Scan
     _problem: Problem
-    _bounds: Floats  # certified, by place in the problem
+    _bounds: Floats  # certified bounds of variables, by own number in the problem
     _kind_of_bounds: ClassVar[str] = "each target"  # label of `target_bounds` in notebooks
     _source: RowSource | None = None  # the source of the rows, if it is known
 
@@ -179,12 +178,12 @@ class Variation:
 
     @property
     def per_variable(self) -> Floats:
-        """For each variable of the model, a bound on the total variation of its own marginal."""
+        """Bounds on the total variation distance of each variable's marginal from the target distribution's."""
         return self._problem.numbering.spread(self._bounds, self._problem.initial)
 
     @property
     def target_bounds(self) -> Floats:
-        """Bounds on the total variation of the targets' marginals, by increasing position."""
+        """Bounds on the total variation distances of the targets' marginals, in the order of their positions."""
         return self._problem.at(self._bounds, self._objective.positions)
 
     @public()
@@ -223,9 +222,9 @@ class Variation:
         return steps, values
 
     def _lift(self, part: Numbering | None) -> Variation:
-        """Renumber a certificate of a part of a model to the whole model; None if it is of the whole model already.
+        """Renumber the certificate from the submodel `part` to the whole model; without a `part`, return it unchanged.
 
-        The scan must update only variables whose neighbours are all in the part.
+        The scan must update only variables with all their neighbours in the submodel.
         """
         if part is None:
             return self
@@ -237,7 +236,8 @@ class Variation:
     def write_proof(self, path: str | os.PathLike[str]) -> None:
         """Write a proof of the bound, which others can check without this library: ``python -m dobrushin.verify``.
 
-        The proof assumes the factors around the updated variables; if the influence was given as a matrix, that matrix.
+        The proof takes the factors around the updated variables as given; or the influence matrix, if the certificate
+        was computed from one.
 
         Examples
         --------
@@ -255,7 +255,6 @@ class Variation:
         return self.value
 
     def _repr_html_(self) -> str:
-        """Return the representation for notebooks."""
         largest = rounded_up(float(self.target_bounds.max()), 4)
         return card(f"Certificate: {self._describe()}", [(self._kind_of_bounds, f"at most {largest}")])
 
@@ -263,7 +262,6 @@ class Variation:
         return f"{type(self).__name__}({self._describe()})"
 
     def _describe(self) -> str:
-        """Describe the bound in a few words."""
         about = self._objective.describe(self._problem.n)
         verdict = " (vacuous: no better than the trivial bound)" if self.is_vacuous else ""
         kind = "total variation" if self._objective.is_set else "bias"
@@ -289,7 +287,7 @@ def variation(
     Parameters
     ----------
     model : Model or Influence
-        For a model, only the rows of influence that the scan needs are computed (``method="best"``).
+        For a model, only the influence on variables that the scan updates is computed (``method="best"``).
     scan : Scan or ScanResult
     targets : labels, optional
         Variables of interest; default all.
@@ -297,8 +295,8 @@ def variation(
         Instead of targets: non-negative, for functions whose change is at most weights[i] when variable i changes.
         (The value of a spin -1/+1 changes by 2.)
     initial_disagreement : number or array, optional
-        Bounds on P(X_i != Y_i) at the start under **one** joint coupling of the start with the target
-        distribution. Default 1, right for every start. Distances of the marginals are not enough.
+        Bounds on P(X_i != Y_i) for the initial state X and a draw Y from the target distribution, under **one** joint
+        coupling of all variables. Default 1, right for every start. Distances of the marginals are not enough.
     update_error : number or array, optional
         Bound on the total-variation error of each variable's update, if updates are drawn only approximately.
     initial : array, optional
@@ -330,7 +328,7 @@ def variation(
     (1600,)
     """
     if initial is not None:
-        raise ArgumentError("initial", "None but for a field: other bounds hold for every start", initial)
+        raise ArgumentError("initial", "None, except for a field: other bounds hold for every start", initial)
     source = row_source(model)
     scan = as_scan(scan, source)
     objective = read_objective(source, targets, weights)
@@ -346,7 +344,7 @@ def variation(
 def evaluate(
     source: RowSource, scan: Scan, objective: Objective, initial: Floats | float = 1.0, error: Any = 0.0
 ) -> Variation:
-    """Evaluate the bound for a scan, from the first step to the last. All reported bounds come from this function."""
+    """Compute the certificate of a scan, from its first step to its last. All reported bounds are computed here."""
     scan._check_fits(source.n_variables)
     problem = touched_by(source, scan, initial, error)
     b = problem.start_values()
@@ -364,7 +362,7 @@ def evaluate(
 
 
 def warn_vacuous(result: Variation) -> None:
-    """Warn that a bound is vacuous, and say what may help."""
+    """Warn that the bound of a certificate is vacuous, and say what may help."""
     bounds = result.target_bounds
     if result._objective.is_set and len(bounds) > 1 and bounds.min() < 1:
         least, most = rounded_up(bounds.min()), rounded_up(bounds.max())

@@ -1,4 +1,4 @@
-"""Exceptions and warnings, one class for each kind of failure that callers may handle."""
+"""Exceptions and warnings: one class for each kind of failure that callers may want to handle."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 
 class _Told:
-    """Base of errors with a message and a hint for callers from Python; pickled by the arguments of the error.
+    """Base class of errors that have a message and a hint for callers from Python.
 
-    The hint names arguments and attributes. The command line leaves the hint out and gives its own.
+    The hint names arguments and attributes; the command line leaves it out and gives its own. Errors are pickled by the
+    arguments of their constructor.
     """
 
     args: tuple[Any, ...]
@@ -36,7 +37,7 @@ class _Told:
 
 
 class _WithResult(_Told):
-    """Base of errors with an attribute `result`: a partial result, or None."""
+    """Base class of errors with an attribute `result`: a partial result, or None."""
 
     result: Any
 
@@ -55,7 +56,7 @@ _RESULT = "The attribute 'result' of this error has the partial result."
 
 
 class ArgumentError(_Told, ValueError):
-    """An argument of a public function that cannot be used.
+    """Raised if an argument of a public function cannot be used.
 
     Attributes
     ----------
@@ -82,23 +83,23 @@ class ArgumentError(_Told, ValueError):
         self.name_function(function)
 
     def name_function(self, function: str) -> None:
-        """Set the name of the public function in the message, unless it is set already."""
+        """Put the name of the public function into the message, unless it has one already."""
         self.function = self._given[1]["function"] = self.function or function
         of = f" of dobrushin.{self.function}" if self.function else ""
         self._tell(self.about(f"The '{self.argument}' argument{of}"))
 
     def about(self, subject: str) -> str:
-        """Return the same message about another subject, such as an option of the command line."""
+        """Return the message with another subject, such as an option of the command line."""
         return f"{subject} {self._fault}"
 
 
 class BudgetError(_WithResult, RuntimeError):
-    """A computation that would need more time, memory or work than its limit.
+    """Raised if a computation would need more time, memory or work than its limit.
 
     Attributes
     ----------
     required, limit : float
-        The need of the computation, and the limit, in `unit`.
+        What the computation needs, and the limit, in `unit`.
     unit : str
         Unit of `required` and `limit`.
     plan : Plan or None
@@ -133,14 +134,14 @@ class BudgetError(_WithResult, RuntimeError):
 
 
 class ToleranceError(_WithResult, RuntimeError):
-    """A search that found no scan within the tolerance.
+    """Raised if no scan was found whose certificate is within the tolerance.
 
     Attributes
     ----------
     tolerance : float
-        The tolerance of the call.
+        The requested tolerance.
     result : ScanResult
-        The best certified scan that was found.
+        The scan with the smallest certified bound that was found.
     """
 
     def __init__(self, tolerance: float, reached: float, why: str, *, result: Any) -> None:
@@ -153,14 +154,14 @@ class ToleranceError(_WithResult, RuntimeError):
 
 
 class CertificateError(_WithResult, RuntimeError):
-    """A call for which no certificate within the tolerance is available.
+    """Raised if no method can certify a result within the tolerance.
 
     Attributes
     ----------
     reasons : dict from method to str
         Why each method that was tried has no certificate.
     remedy : str
-        What may help.
+        Advice: what may help.
     result : Estimate, LogPartition or None
         The partial result: valid intervals, some of them wider than the tolerance, at worst vacuous.
     """
@@ -173,7 +174,7 @@ class CertificateError(_WithResult, RuntimeError):
 
 
 class UncertifiedStep(CertificateError):
-    """A fit that reached parameters at which no scan is certified.
+    """Raised if a fit reaches parameters for which no scan can be certified.
 
     Attributes
     ----------
@@ -195,14 +196,14 @@ class UncertifiedStep(CertificateError):
 
 
 class CoalescenceError(_Told, RuntimeError):
-    """A call for exact draws, some of which did not coalesce within the limit of steps.
+    """Raised if some exact draws did not coalesce within the limit of steps; no draws are returned then.
 
     Attributes
     ----------
     draws, open_draws : int
-        Number of draws of the call, and number of those that did not coalesce.
+        Number of requested draws, and number of draws that did not coalesce.
     steps : int
-        Number of steps into the past that were tried.
+        Number of steps into the past from which draws were run.
     """
 
     def __init__(self, draws: int, open_draws: int, steps: int, stuck: bool) -> None:
@@ -214,22 +215,22 @@ class CoalescenceError(_Told, RuntimeError):
             "returned: draws that coalesce soon differ from those that do not, and would be biased."
         )
         remedy = (
-            "The targets depend on nothing more, so that going further back does not help: try joint variables "
+            "No other variable influences the targets, so going further back does not help: try joint variables "
             "(model.merge, suggest_groups)."
             if stuck
-            else "Allow more with max_steps, or try joint variables (model.merge, suggest_groups)."
+            else "Allow more steps with max_steps, or try joint variables (model.merge, suggest_groups)."
         )
         self._tell(message, remedy)
 
 
 class Interrupted(_WithResult, KeyboardInterrupt):
-    """A call that was interrupted (Ctrl-C) and has a partial result.
+    """Raised on Ctrl-C if a call already has a partial result.
 
     Attributes
     ----------
     result : Samples, Estimate, Estimates, Coalescence or Fit
-        The result of the part of the work that had finished. The intervals of an estimate are valid but wider than the
-        tolerance, at worst vacuous.
+        The result of the work that had finished. The intervals of an estimate are valid but wider than the tolerance,
+        at worst vacuous.
     """
 
     def __init__(self, reached: str, hint: str = "", *, result: Any) -> None:
@@ -237,13 +238,12 @@ class Interrupted(_WithResult, KeyboardInterrupt):
 
 
 class WorkerError(_WithResult, RuntimeError):
-    """A call whose executor ended before the work was done: a worker died, or the executor was shut down.
+    """Raised if an executor ends before the work is done: a worker died, or the executor was shut down.
 
     Attributes
     ----------
     result : Samples, Estimate, Estimates, Coalescence, dict or None
-        The result of the part of the work that had finished: chains, valid intervals, answers, or segmentations by
-        number.
+        The result of the work that had finished: chains, valid intervals, answers, or segmentations by number.
     """
 
     def __init__(self, why: str, done: int, wanted: int, what: str, hint: str, *, result: Any = None) -> None:
@@ -252,7 +252,7 @@ class WorkerError(_WithResult, RuntimeError):
 
 
 class CacheWarning(UserWarning):
-    """Warns that compiled code is kept only until the process ends, because no other folder can be written."""
+    """Warns that compiled code is kept only until the process ends, because no folder for it can be written."""
 
 
 class CheckpointWarning(UserWarning):
@@ -264,16 +264,16 @@ class VacuousBoundWarning(UserWarning):
 
 
 class FormatError(_Told, ValueError):
-    """A file that cannot be read, because its content is not as the format requires.
+    """Raised if a file cannot be read because its content is not what the format requires.
 
     Attributes
     ----------
     path : str
-        The file.
+        Path of the file.
     line : int or None
-        Line of the first fault, counted from 1; None for binary files, or if the fault is in no single line.
+        Line of the first fault, counted from 1; None for binary files, or if the fault is not in a single line.
     expected, found : str
-        The content that the format requires, and the content of the file.
+        What the format requires at this place, and what the file has instead.
     """
 
     def __init__(self, path: str, expected: str, found: str, line: int | None = None, hint: str = "") -> None:

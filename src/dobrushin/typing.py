@@ -1,10 +1,10 @@
-"""Types of what public functions take, to annotate code of your own with.
+"""Types of the arguments of public functions, for annotations in your own code.
 
 >>> from dobrushin.typing import Evidence, Targets
 >>> def sick(targets: Targets, evidence: Evidence) -> None: ...
 
-Words that options take are spelled out, so that type checkers and editors know them. Where a list can be longer at run
-time (methods, kernels and formats may be added from outside), a test compares.
+The texts that an option takes are listed as literals, so that type checkers and editors know them. Methods, kernels and
+formats can also be added from outside; a test compares the lists here with the registered ones.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ __all__ = [
 
 
 class Graph(Protocol):
-    """A graph of networkx, or one with the same attributes."""
+    """A graph of networkx, or an object with the same attributes."""
 
     @property
     def nodes(self) -> Any:
@@ -78,7 +78,7 @@ class SparseMatrix(Protocol):
     """A sparse matrix or array of SciPy."""
 
     def tocsr(self) -> Any:
-        """Return the matrix by rows."""
+        """Return the matrix in compressed sparse row (CSR) format."""
 
 
 # Forward references in Union: the aliases can be written in annotations that are evaluated (`Evidence | None`), and
@@ -89,7 +89,7 @@ Label: TypeAlias = Hashable
 # Values of variables that were observed, by label: states by name or number, or likelihoods of states; of a field, real
 # numbers. (Keys of a Mapping are invariant, so that Any is needed for a dict[str, int].)
 Evidence: TypeAlias = Mapping[Any, Any]
-# "all", a label, or several of labels, `Joint`, `Statistic` and the targets of fields.
+# "all", a label, a target (`Joint`, `Statistic`, ...), or a list of labels and targets.
 Targets: TypeAlias = Union[Hashable, Iterable[Hashable], "NDArray[np.integer]"]
 # Weights of variables, by label or in their order.
 Weights: TypeAlias = Union[Mapping[Any, float], "ArrayLike"]
@@ -105,14 +105,14 @@ Potentials: TypeAlias = Union[Mapping[Any, "ArrayLike"], "ArrayLike"]
 Matrix: TypeAlias = Union["ArrayLike", SparseMatrix]
 # A symmetric matrix, strengths by pairs of labels, or a graph with weights.
 Couplings: TypeAlias = Union["ArrayLike", SparseMatrix, Mapping[Any, float], Graph]
-# Of a lattice: numbers, those to the right and those below, or a function of the numbers of the edges or sites.
+# Couplings of a lattice: numbers; a pair of those to the right and those below; or a function of edge or site numbers.
 GridCouplings: TypeAlias = Union[
     "ArrayLike", tuple["ArrayLike", "ArrayLike"], Callable[["NDArray[np.int64]"], "ArrayLike"]
 ]
 GridPotentials: TypeAlias = Union["ArrayLike", Callable[["NDArray[np.int64]"], "ArrayLike"], None]
 # Names for the states of all variables, by label, or for each variable in order.
 NamesOfStates: TypeAlias = Mapping[Any, Sequence[Hashable]] | Sequence[Hashable | Sequence[Hashable]] | None
-# "uniform", "mode", states, or a function from numbers of chains to states.
+# "uniform", "mode", states, or a function that takes numbers of chains and returns their states.
 Initial: TypeAlias = Union["ArrayLike", Callable[["NDArray[np.int64]"], "ArrayLike"]]
 Seed: TypeAlias = Union[int, "np.random.SeedSequence", "np.random.Generator", None]
 # Bytes, or a text such as "2GiB".
@@ -137,7 +137,7 @@ EstimateMethod = Literal[
 ]
 PartitionMethod = Literal["auto", "exact", "chain", "weights"]
 InfluenceMethod = Literal["best", "paper", "exact"]
-# The last is that of fields.
+# The last kernel, "density", is for fields.
 KernelName = Literal["bits", "counts", "table", "dense", "field", "potts", "conditional", "factors", "density"]
 FormatName = Literal["uai", "bif", "xmlbif", "hugin", "bqm", "coo", "maxcut", "npz", "deepdive"]
 Guide = Literal["auto"]
