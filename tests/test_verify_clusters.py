@@ -101,9 +101,9 @@ def test_components_are_found_once_for_all_questions(path, monkeypatch):
 
 def test_a_pair_with_a_field_has_no_proof(path):
     model = db.Ising.grid(4, 4, couplings=0.5, fields=0.1)
-    with pytest.raises(db.CertificateError, match="single variables, and pairs"):
+    with pytest.raises(db.CertificateError, match="single variables, and connected pairs"):
         db.estimate(model, db.Joint(0, 5), method="clusters", tolerance=0.1, proof=path)
-    with pytest.raises(db.CertificateError, match="single variables, and pairs"):
+    with pytest.raises(db.CertificateError, match="single variables, and connected pairs"):
         db.estimate(model, db.Statistic.total(model), method="clusters", tolerance=0.5, proof=path)
 
 

@@ -1,4 +1,4 @@
-"""Estimates with intervals that hold at finite time."""
+"""Estimates of probabilities and means, with intervals that are valid after finitely many steps."""
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.clusters import ClusterDraws

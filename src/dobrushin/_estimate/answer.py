@@ -55,7 +55,8 @@ class Transcript:
     run : Run or None
         The draws.
     parts : list of (Transcript or None), or None
-        For "parts" one transcript for each part, None for a part without an answer; None until all are answered.
+        For the method "parts", the transcript of each subproblem (None for one without an answer). None for other
+        methods, and until all subproblems are answered.
     """
 
     method: Method
@@ -65,7 +66,7 @@ class Transcript:
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """The question behind an estimate: model, evidence and arguments.
+    """The question behind an estimate: the model, the evidence and the arguments of the call.
 
     Attributes
     ----------
@@ -93,7 +94,7 @@ class Asked:
 
     @property
     def fingerprint(self) -> str | None:
-        """Return the fingerprint of the model, computed on first access."""
+        """Return the hash that identifies the model, also where the model itself was dropped by pickling."""
         return self._fingerprint if self.model is None else self.model.fingerprint
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -181,36 +182,36 @@ class Estimate:
     asked: Asked | None = None
     proof: str | None = None
     found_by: tuple[str, ...] = ()
-    _steps: int = 0  # of an estimate that was read
+    _steps: int = 0  # length of the scan of an estimate read from JSON, which has no scan
 
     def _lift(self, part: Numbering) -> Estimate:
-        """Return the estimate with plan and certificate numbered as in the model that `part` belongs to."""
+        """Return the estimate with the scans of plan and certificate renumbered from a submodel to the whole model."""
         certificate = None if self.certificate is None else self.certificate._lift(part)
         return replace(self, plan=self.plan._lift(part), certificate=certificate)
 
     @property
     def is_certified(self) -> bool:
-        """Return whether the intervals are guaranteed."""
+        """Return whether the intervals are guaranteed; False only for ``method="uncertified"`` (unknown bias)."""
         return self.plan.is_certified
 
     @property
     def _is_vacuous(self) -> bool:
-        """Return whether no method had a result when the call ended, so that the intervals are vacuous."""
+        """Return whether the call ended before any method had a result, so that the intervals say nothing."""
         return self.plan.method == "none"
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Return the method that found the interval of each row; "a and b" for an intersection of two intervals."""
+        """Return the method that found the interval of each row; "a and b" for the intersection of two intervals."""
         return self.found_by or (self.plan.method,) * len(self)
 
     @property
     def steps(self) -> int:
-        """Return the length of the scan; 0 if nothing was sampled."""
+        """Return the number of steps of the scan; 0 if nothing was sampled."""
         return self._steps if self.plan.scan is None else len(self.plan.scan)
 
     @property
     def chains(self) -> int:
-        """Return the number of chains or runs."""
+        """Return the number of chains, runs or exact draws; 0 if nothing was sampled."""
         return self.plan.chains if self.samples is None else self.samples.chains
 
     @property
@@ -226,12 +227,12 @@ class Estimate:
 
     @property
     def half_width(self) -> NDArray[np.float64]:
-        """Return half the width of each interval: at most the tolerance, unless the run was stopped early."""
+        """Return half the width of each interval: at most the tolerance, unless the result is a partial one."""
         return (self.upper - self.lower) / 2
 
     @property
     def _reached(self) -> str:
-        """Return a sentence about this partial result, for the error that carries it."""
+        """Return a sentence about the half-widths of this partial result, to be appended to the message of an error."""
         least, most = rounded_up(float(self.half_width.min())), rounded_up(float(self.half_width.max()))
         between = f"of {most}" if least == most else f"from {least} to {most}"
         names = ", ".join(dict.fromkeys(self.methods))
@@ -239,7 +240,7 @@ class Estimate:
 
     @property
     def widest(self) -> float:
-        """Return the largest half-width of all rows except quantiles, whose tolerance is a probability."""
+        """Return the largest half-width, leaving out quantiles: their tolerance is a probability, not a width."""
         rows = np.array([noun(self, row) != "quantile" for row in range(len(self))])
         return float(self.half_width.max(where=rows, initial=0.0))
 
@@ -257,7 +258,10 @@ class Estimate:
 
     @public(name="Estimate")
     def _rows_of_target(self, target: Any, found: list[int]) -> list[int]:
-        """Return the rows of one target among the rows `found`; raise `ArgumentError` if none or several match."""
+        """Return the numbers of a target's rows, given the rows `found` under its name.
+
+        Raise `ArgumentError` if there are none, or if several targets have this name.
+        """
         rows = [k for k in found if self.targets[k] is target] or found
         if not rows:
             near = hint(target, (shown(other) for other in self.targets))
@@ -268,7 +272,7 @@ class Estimate:
 
     @cached_property
     def _rows(self) -> dict[Hashable, list[int]]:
-        """Row numbers by label, by target, and by names of targets that are not labels."""
+        """Return the numbers of the rows of each target, by target and by the name of a `Joint` or `Statistic`."""
         rows: dict[Hashable, list[int]] = {}
         by_name: dict[Hashable, list[int]] = {}
         for k, target in enumerate(self.targets):
@@ -299,7 +303,7 @@ class Estimate:
         frames = require("pandas", "formats")
         states = [visible(state) for state in self.states]
         columns: dict[str, Any] = {"target": [visible(shown(t)) for t in self.targets], "state": states}
-        if any(state is None for state in states):  # as they are: no state becomes a float beside a statistic
+        if any(state is None for state in states):  # an object array: pandas would make integers beside None floats
             columns["state"] = np.array([*states, None], dtype=object)[:-1]
         numbers = {value_name(self) if name == "value" else name: x for name, x in self._numbers.items()}
         return frames.DataFrame(columns | numbers)
@@ -309,7 +313,7 @@ class Estimate:
         return {name: getattr(self, name) for name in record.NUMBERS}
 
     def to_arviz(self) -> Any:
-        """Return ArviZ data: the states as posterior (if they were kept), the estimates as constant data."""
+        """Return ArviZ data: the sampled states as posterior (if they were kept), the estimates as constant data."""
         from dobrushin._sampling.samples import arviz_data
 
         names = zip(map(name_of, self.targets), self.states, strict=True)
@@ -375,7 +379,7 @@ class Estimate:
     @classmethod
     @public()
     def load(cls, path: str | os.PathLike[str]) -> Estimate:
-        """Read the estimate that `save` wrote."""
+        """Read an estimate from a file that `save` wrote."""
         return record.from_json(Path(path).read_text(encoding="utf-8"))
 
     def __eq__(self, other: object) -> bool:
@@ -421,8 +425,8 @@ class Estimate:
     def write_proof(self, path: str | os.PathLike[str]) -> None:
         """Write a proof that can be checked independently of the sampler: ``python -m dobrushin.verify``.
 
-        The intervals in the file are rounded outwards, by about a millionth of their width. Where the seed was not left
-        to the plan (``estimate(..., proof=path)`` without a seed), the file says that the seed was given.
+        The intervals in the file are rounded outwards, by about a millionth of their width. If the caller
+        chose the seed, rather than the plan (``estimate(..., proof=path)`` without a seed), the file says so.
 
         Parameters
         ----------
@@ -475,7 +479,6 @@ class Estimate:
         return f"log P(evidence) = {self.log_evidence:.6g}"
 
     def _repr_html_(self) -> str:
-        """Return the answer for a notebook: a table with bars, and a picture of the model if it is small."""
         from dobrushin.report.network import network_picture
 
         return estimate_card(self, network_picture(self))

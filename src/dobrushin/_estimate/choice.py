@@ -1,13 +1,15 @@
-"""Choose the method for a query, and how much of the model to read. [trusted: `find_relevant`]
+"""Choose the method that answers a query, and how much of the model to read. [trusted: `find_relevant`]
 
-"auto" asks the methods in the order of their expected cost. The search ends with the first proposal that is certain and
-takes less time than asking the next method. Methods read either a ball around the targets, or the whole model without
-the variables that are irrelevant to the targets.
+With method="auto", the methods are asked for proposals in the order of their expected cost. The search ends with the
+first proposal whose intervals are valid with certainty and that takes less time than planning with the next method.
+Methods read either a ball (all variables within some distance of the targets), or the whole model without the variables
+that are irrelevant to the targets.
 
-A scan that updates only inner variables of a ball has the same certificate, chains and bounding sets as in the whole
-model. If the scan reaches the border, the ball is enlarged. Variables are irrelevant if they are barren (their sum does
-not depend on the other variables), or in a component without targets. Summing them out rounds the log-density of the
-other variables; `Form.error` counts this, as it counts the rounding of evidence.
+A scan that updates only inner variables of a ball (those with all their neighbours in the ball) has the same
+certificate, chains and bounding sets as in the whole model. If the scan reaches the border, the ball is enlarged. A
+variable is irrelevant if it is barren (the sum over its states does not depend on the other variables), or if no target
+is in its connected component. Summing irrelevant variables out rounds the log-density of the others; `Form.error`
+counts this rounding, as it counts that of evidence.
 """
 
 from __future__ import annotations
@@ -54,10 +56,10 @@ _SHARE_TO_FINISH = 0.1
 def choose_for_call(
     model: Any, targets: Any, observed: dict[Hashable, Any], settings: Settings, running: Running | None = None
 ) -> tuple[Method, Numbering | None]:
-    """Return the method for a call, and the positions of its variables in the model; None for all variables.
+    """Choose the method for a call; return it with the positions of the variables that it reads (None: all variables).
 
-    `observed` has the evidence, as `read_evidence` reads it. `running` says how the method will run; None if only a
-    plan is needed.
+    `observed` is the evidence as `read_evidence` returns it. `running` says how the method will run; it is None if only
+    a plan is needed.
     """
     call = model, targets, observed, settings
     with planning_deadline(settings.time_limit, running is not None and running.checkpoint is not None):
@@ -84,11 +86,14 @@ def choose_for_call(
 
 
 class _NoneQuick(Exception):
-    """Raised if no quick method has a certain answer on the first ball."""
+    """Raised when no fast method has an answer that is valid with certainty on the first, smallest ball."""
 
 
 def _seconds_to_read(model: Any, targets: Any, observed: dict[Hashable, Any], settings: Settings) -> float:
-    """Return the expected seconds to read the whole model; 0 if a part of the model would not be enough."""
+    """Return the expected seconds to index the whole model or to condition it on evidence.
+
+    Return 0 where reading a ball around the targets is no alternative.
+    """
     count = targets.size if isinstance(targets, np.ndarray) else len(targets) if isinstance(targets, Sized) else 1
     is_needed = not model._is_whole or not model._has_parts or isinstance(targets, str) or count > _MAX_CENTRES
     if is_needed or not _works_nearby(settings.method):
@@ -108,7 +113,8 @@ def _works_nearby(method: str) -> bool:
 def choose(query: Query, part: Numbering | None = None) -> Method:
     """Return the proposal of the requested method, or the best proposal if the method is "auto".
 
-    Errors carry an estimate, at worst a vacuous one; `part` has the positions of the query's variables in the model.
+    Errors carry a partial estimate, at worst a vacuous one. `part` has the positions of the query's variables in the
+    model.
     """
     with carry_estimate(query, part=part):
         return guarded(_choose, query)
@@ -121,7 +127,7 @@ def _choose(query: Query) -> Method:
     if query.proof and not asked.has_proof:
         others = " or ".join(repr(name) for name, other in query.space.methods.items() if other.has_proof)
         remedy = f"Leave proof= and verify= out, or pass method={others}."
-        raise CertificateError({query.method: "no proof of such answers can be written yet."}, remedy)
+        raise CertificateError({query.method: "no proof of this method's answers can be written yet."}, remedy)
     method = asked.propose(query, Choice(by_name=True))
     if method is None:
         raise CertificateError({query.method: "the method has no plan for this query."}, asked.remedy)
@@ -129,7 +135,10 @@ def _choose(query: Query) -> Method:
 
 
 def _within_limits(method: Method) -> Method:
-    """Return the method; raise `BudgetError` if it exceeds the budget, or takes too long for a call without limits."""
+    """Return the method, or raise `BudgetError` if it needs more updates than the budget allows.
+
+    Without budget and time limit, raise it also if the method needs more than `MOST_SECONDS`.
+    """
     query, plan, needed = method.query, method.plan, method.needed_updates()
     if query.budget is not None and needed > query.budget:
         remedy = "Raise budget=, or ask for a larger tolerance, a lower confidence or fewer targets."
@@ -145,10 +154,11 @@ def _within_limits(method: Method) -> Method:
     return method
 
 
-def _turns(query: Query) -> Iterator[tuple[type[Method], float, bool]]:
-    """Yield the methods that "auto" asks, the least seconds that asking takes, and whether a quick answer is wanted.
+def _asking_order(query: Query) -> Iterator[tuple[type[Method], float, bool]]:
+    """Yield the methods in the order in which "auto" asks them, each with two facts about asking it.
 
-    Methods with quick answers come first, in the order of these seconds; then all methods, as they were registered.
+    The facts are the least seconds that planning takes, and whether only a fast answer is wanted. Methods with fast
+    answers come first, ordered by these seconds; then follow all methods, in the order of registration.
     """
     for quickly in (True, False):
         costs = [(method.asking_seconds(query, quickly), method) for method in query.space.candidates(query)]
@@ -157,14 +167,14 @@ def _turns(query: Query) -> Iterator[tuple[type[Method], float, bool]]:
 
 
 def _ask(query: Query, only_quickly: bool = False) -> Method:
-    """Ask methods for proposals, and return the best proposal. A quick answer ends the search.
+    """Ask the methods for proposals and return the best one; a fast answer ends the search.
 
-    Each method sees the best proposal so far, and returns its own proposal if that is better. A method is not asked if
-    asking takes longer than a certain proposal that reaches the tolerance.
-    `only_quickly`: raise `_NoneQuick` rather than ask methods that may need long to plan.
+    Each method sees the best proposal so far, and returns its own proposal only if that is better. A method is not
+    asked if planning with it takes longer than running the best proposal, provided that this one is certain and reaches
+    the tolerance. With `only_quickly`, `_NoneQuick` is raised rather than asking methods that may plan for long.
     """
     choice, last, is_late = Choice(), query.space.candidates(query)[-1], False
-    for method, seconds, quickly in _turns(query):
+    for method, seconds, quickly in _asking_order(query):
         best = None if choice.best is None else choice.best.plan
         if best and best.is_certain and best.reaches_tolerance and best.seconds <= max(seconds, QUICK_SECONDS):
             continue
@@ -198,7 +208,10 @@ def _ask(query: Query, only_quickly: bool = False) -> Method:
 
 
 def _time_for(method: type[Method], last: type[Method], query: Query, choice: Choice) -> Deadline:
-    """Return the limit on planning one method: more for the last method if no other one has an answer."""
+    """Return the time limit for planning with one method.
+
+    The last method gets more time if no other method has a proposal.
+    """
     whole = current_deadline()
     if method is not last or choice.best is not None or query.time_limit in (None, math.inf):
         return whole.part(method.share if method is not last else 1.0)
@@ -207,7 +220,7 @@ def _time_for(method: type[Method], last: type[Method], query: Query, choice: Ch
 
 
 def _found_so_far(query: Query, choice: Choice) -> list[Estimate]:
-    """Return the certain intervals of the methods that miss the tolerance."""
+    """Return the certain intervals found by methods that miss the tolerance, narrowest first."""
     seconds = _SHARE_TO_FINISH * min(PLANNING, query.time_limit or PLANNING)
     known: list[Estimate] = []
     for find in choice.so_far:
@@ -224,9 +237,10 @@ def _found_so_far(query: Query, choice: Choice) -> list[Estimate]:
 def _choose_nearby(
     model: Model, targets: Any, observed: dict[Hashable, Any], settings: Settings, quickly: bool = False
 ) -> tuple[Method, Numbering]:
-    """Return the method for a query on a large enough ball, and the positions of the ball's variables.
+    """Choose a method that reads only a ball around the targets; return it with the positions of the ball's variables.
 
-    `quickly`: raise `_NoneQuick` unless a quick method has a certain answer on the first ball.
+    The radius is doubled until the method uses no neighbour outside of the ball. With `quickly`, `_NoneQuick` is raised
+    unless a fast method has a certain answer on the first ball.
     """
     if not _works_nearby(settings.method):
         names = ", ".join(repr(name) for name, method in METHODS.items() if method.works_nearby)
@@ -253,7 +267,7 @@ def _choose_nearby(
 def _query_near(
     model: Model, centres: NDArray[np.int64], radius: int, targets: Any, observed: dict[Any, int], settings: Settings
 ) -> tuple[Query, Numbering]:
-    """Return the query on a ball around the targets, and the positions of its variables in the whole model."""
+    """Return the query on a ball around the targets, and the ball's positions in the conditioned model."""
     ball = model._near(centres, radius)
     log.info("reading a ball of radius %d around the targets: %d variables", radius, ball.model.n_variables)
     known = np.fromiter(observed, dtype=np.int64, count=len(observed))
@@ -280,10 +294,10 @@ def _read_centres(model: Model, targets: Any) -> NDArray[np.int64]:
 
 
 def keep_relevant(query: Query) -> tuple[Query, Numbering | None]:
-    """Return the query on the variables relevant to its targets, and their positions; None if all are kept.
+    """Restrict a query to the variables that are relevant to its targets; return it with their positions (None: all).
 
-    All variables of a large model are kept: methods read a ball around the targets, which takes less time than a search
-    for the relevant variables.
+    All variables of a large model are kept: methods then read a ball around the targets, which takes less time than a
+    search for the relevant variables.
     """
     model = query.model
     if not query.space.can_shrink:
@@ -293,7 +307,7 @@ def keep_relevant(query: Query) -> tuple[Query, Numbering | None]:
 
 
 def restrict_query(query: Query) -> tuple[Query, Numbering | None]:
-    """Return the same as `keep_relevant`, but search models of any size for relevant variables."""
+    """Restrict a query to its relevant variables as `keep_relevant` does, but in models of any size."""
     space, targets = query.space, query.objective.positions
     n = space.model.n_variables
     if len(targets) == n:
@@ -309,7 +323,10 @@ def restrict_query(query: Query) -> tuple[Query, Numbering | None]:
 
 
 def _make_relevant(space: Workspace, targets: NDArray[np.int64]) -> Workspace:
-    """Return the workspace of the variables relevant to the targets; the given one if all are relevant."""
+    """Return the workspace (model with cached results) of the variables relevant to the targets.
+
+    The given workspace is returned if all variables are relevant.
+    """
     left, kept, variables = find_relevant(space.model._form, targets)
     near = kept[variables]
     if not near.all() and _is_possible(left.restrict(~near), space):
@@ -322,9 +339,11 @@ def _make_relevant(space: Workspace, targets: NDArray[np.int64]) -> Workspace:
 
 
 def find_relevant(form: Form, targets: NDArray[np.int64]) -> tuple[Form, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Find the relevant variables: all that are not barren and share a component with a target.
+    """Find the variables that are relevant to the targets: not barren, and in a component with a target.
 
-    Return the form without barren variables, a mask of the relevant variables, and a mask of the variables of the form.
+    Return the form (lowered model) without its barren variables, a mask of the relevant variables, and a mask of the
+    variables that are not barren. A variable is barren if the sum over its states does not depend on the other
+    variables.
     """
     wanted = np.zeros(form.n_variables, dtype=bool)
     wanted[targets] = True
@@ -336,7 +355,7 @@ def find_relevant(form: Form, targets: NDArray[np.int64]) -> tuple[Form, NDArray
 
 
 def _is_possible(apart: Form, space: Workspace) -> bool:
-    """Return whether the variables independent of the targets have an allowed state, so that they can be dropped.
+    """Return whether the variables independent of the targets have an allowed joint state, so that they can be dropped.
 
     Raise an error if no state is allowed (the evidence is impossible); return False if the search exceeds its budget.
     """

@@ -1,8 +1,9 @@
 """Exact draws of ferromagnets at every temperature: random clusters, coupled from the past. [trusted]
 
-Given its clusters a draw has independent uniform colours, so where connections alone decide, they are counted in the
-place of states: P(x_i = x_j) = 1/q + (1 - 1/q) P(i and j are connected) without fields, and likewise for a single
-variable and the ghost. The interval of a connection is multiplied by that slope.
+Fields are treated as couplings to an additional variable, the ghost. Given the clusters of a draw, the state of each
+cluster is uniform and independent of the others. So where connections alone decide a probability, connections are
+counted instead of states. Without fields, P(x_i = x_j) = 1/q + (1 - 1/q) P(i and j are connected); for a single
+variable, the same holds with the ghost in place of j. The interval of a connection is multiplied by that slope.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from dobrushin.errors import BudgetError
 
 # Seconds that draws may be expected to take where the call has no time limit, and seconds for a pilot.
 _DRAWING_SECONDS, _PILOT_SECONDS, _PILOT_SECONDS_BY_NAME = 30.0, 2.0, 10.0
-# Draws of the first block for a mean.
+# Number of draws in the first block for a mean.
 _FIRST_BLOCK = 256
 
 
 class ClusterDraws(Method):
-    """Exact draws of random clusters."""
+    """The method "clusters": counts over exact draws of the random clusters of a ferromagnet."""
 
     name: ClassVar[str] = "clusters"
     outcomes: ClassVar[str] = "exact draws"
@@ -48,14 +49,14 @@ class ClusterDraws(Method):
         if not choice.by_name and (choice.can_sample or (best and best.plan.seconds <= SOON_SECONDS)):
             return best
         if query.is_part:
-            raise cls.refuse("random clusters need the whole model.")
+            raise cls.refuse("random clusters need the whole model, not only a ball around the targets.")
         pilot = _PILOT_SECONDS_BY_NAME if choice.by_name else _PILOT_SECONDS
         runner = try_runner(query.model, query.positions, pilot)
         if runner is None:
             raise cls.refuse(f"random clusters did not coalesce in a pilot of about {pilot:g} s.")
         if query.proof and any(_links_of(question, runner.magnet) is None for question in query.questions):
             raise cls.refuse(
-                "proofs of random clusters are about single variables, and pairs that are connected and have no fields."
+                "proofs of random clusters cover only single variables, and connected pairs without fields."
             )
         try:
             draws = max(_draws_for(query, question, runner) for question in query.questions)
@@ -84,14 +85,17 @@ class ClusterDraws(Method):
         return self.plan.updates * least // self.plan.chains
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-        """Return the answer; a `CertificateError` with the intervals if draws that stayed open make one too wide."""
+        """Return the answer; raise `CertificateError` if draws that did not coalesce leave an interval too wide.
+
+        The error carries the intervals.
+        """
         run = _ClusterRun(self, sequence, running)
         run.draw()
         estimate = run.close(run.estimate())
         if run.trouble is None and self.misses(estimate):
             reason = (
-                f"{run.open} of {run.done} draws had not coalesced at the end of their last round; counted for every "
-                f"state, they leave intervals of up to {estimate.half_width.max():.3g}."
+                f"{run.open} of {run.done} draws had not coalesced at the end of their last round. They count for "
+                f"every state, so that half-widths reach {estimate.half_width.max():.3g}."
             )
             raise self.too_wide(estimate, reason, "All the intervals are valid.")
         return estimate
@@ -109,7 +113,7 @@ class ClusterDraws(Method):
 
 
 def _draws_for(query: Query, question: TargetQuestion, runner: ClusterRunner) -> int:
-    """Return the number of draws for a question; the most, where a mean may stop earlier."""
+    """Return the number of draws that a question needs; where a mean may stop earlier, the largest number."""
     aim = query.tolerance - runner.run_error
     if (links := _links_of(question, runner.magnet)) is not None:
         return links.draws_for(aim, query.error)
@@ -119,7 +123,7 @@ def _draws_for(query: Query, question: TargetQuestion, runner: ClusterRunner) ->
 
 
 class _ClusterRun(Run):
-    """A number of draws that was fixed beforehand, and further ones while means are not narrow enough."""
+    """The draws for one answer: a fixed number, then further ones until the intervals of means are narrow enough."""
 
     method: ClusterDraws
 
@@ -146,7 +150,7 @@ class _ClusterRun(Run):
                 return
 
     def _take(self, block: Clusters) -> None:
-        """Count and average a block of draws."""
+        """Add a block of draws to the counts and averages of all questions."""
         self.trouble = block.trouble
         states: NDArray[Any] | None = None
         for question, tally in zip(self.query.questions, self.tallies, strict=True):
@@ -167,10 +171,10 @@ class _ClusterRun(Run):
         sizes = [len(question) for question in self.query.questions]
         biases = [np.full(len(question), min(self.wrong, 1.0) * question.span) for question in self.query.questions]
         words = [
-            "each draw comes exactly from the model, by coupling from the past: how far back is not limited by a clock",
-            f"rounding touches a draw with probability at most {rounded_up(self.wrong, 2)} (included)",
+            "each draw comes exactly from the model, by coupling from the past; no time limit decides how far back",
+            f"rounding changes a draw with probability at most {rounded_up(self.wrong, 2)} (included)",
             INDEPENDENT_BITS,
-            "a pilot with other random bits chose the first round, which no draw depends on",
+            "a pilot with separate random bits chose the length of the first round, on which no draw depends",
             f"all intervals hold at once with confidence {percent(self.query.confidence)}",
             *self.early_words(),
         ]
@@ -182,7 +186,7 @@ class _ClusterRun(Run):
 
 
 def _links_of(question: TargetQuestion, magnet: Ferromagnet) -> _Links | None:
-    """Return a tally of connections for a question that they decide; None for others."""
+    """Return a tally of connections for a question whose answer follows from connections; None for other questions."""
     if isinstance(question, SingleMarginals):
         return _marginal_links(question, magnet)
     if isinstance(question, JointMarginal) and len(question.positions) == 2:
@@ -193,17 +197,17 @@ def _links_of(question: TargetQuestion, magnet: Ferromagnet) -> _Links | None:
 
 
 def _marginal_links(question: SingleMarginals, magnet: Ferromagnet) -> _Links:
-    """Count the draws in which each variable is connected to the ghost."""
+    """Return a tally of the draws in which each variable is connected to the ghost."""
     q, positions = magnet.q, question.positions
     slope = np.full((len(positions), q), -1.0 / q)
     favoured = magnet.gauge[positions, magnet.favourite[positions]]
     slope[np.arange(len(positions)), favoured] = 1.0 - 1.0 / q
-    slope[~magnet.has_field(positions)] = 0.0  # every state is as likely, by symmetry
+    slope[~magnet.has_field(positions)] = 0.0  # all states are equally likely, by symmetry
     return _Links(question, slope.ravel(), 1.0 / q, np.repeat(np.arange(len(positions)), q))
 
 
 def _pair_links(question: JointMarginal, magnet: Ferromagnet) -> _Links:
-    """Count the draws in which two variables are connected."""
+    """Return a tally of the draws in which two variables are connected."""
     q, (i, j) = magnet.q, question.positions.tolist()
     slope = np.full((q, q), -1.0 / q**2)
     slope[magnet.gauge[i], magnet.gauge[j]] += 1.0 / q
@@ -211,7 +215,7 @@ def _pair_links(question: JointMarginal, magnet: Ferromagnet) -> _Links:
 
 
 class _Links(Tally):
-    """Counts of connections: a row has the probability base + slope * P(connection)."""
+    """Tally of connections between variables: each row of the answer is base + slope * P(connection)."""
 
     def __init__(
         self, question: TargetQuestion, slope: NDArray[np.float64], base: float, link: NDArray[np.int64]
@@ -220,14 +224,18 @@ class _Links(Tally):
         self.slope, self.base, self.link = slope, base, link
         self.hits = np.zeros(int(link.max()) + 1, dtype=np.int64)
         self.unknown = 0
-        self.kept: list[NDArray[np.int8]] = []  # of each draw and link whether it is there, -1 if open, for a proof
+        # For a proof: for each draw and connection 1 if present, 0 if absent, -1 if the draw did not coalesce.
+        self.kept: list[NDArray[np.int8]] = []
 
     def level(self, error: float) -> float:
-        """Return the error probability of one indicator of connection: the intervals of all states use the same one."""
+        """Return the error probability of the interval of one connection.
+
+        The intervals of all states follow from those of the connections, and share their error probabilities.
+        """
         return error * self.question.intervals / len(self.hits)
 
     def draws_for(self, aim: float, error: float) -> int:
-        """Return the number of draws for which every row's interval has this half-width."""
+        """Return the number of draws with which the interval of every row has the half-width `aim`."""
         steepest = float(np.abs(self.slope).max())
         return trials_needed(aim / steepest, PLANNED * self.level(error)) if steepest else 1
 
@@ -235,7 +243,7 @@ class _Links(Tally):
         raise NotImplementedError("connections are counted in clusters")
 
     def add_clusters(self, clusters: NDArray[np.int32], keep: bool = False) -> None:
-        """Add draws: the clusters of the question's variables."""
+        """Count the connections in a block of draws; `clusters` has a row for each draw, a column for each variable."""
         is_pair = isinstance(self.question, JointMarginal)
         closed = clusters[:, 0] >= GHOST
         linked = clusters[:, :1] == clusters[:, 1:] if is_pair else clusters == GHOST

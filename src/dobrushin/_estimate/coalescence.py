@@ -41,27 +41,27 @@ from dobrushin.errors import BudgetError
 _PATIENCE = 30.0
 _TOO_MANY = 2**62
 _PILOT_RUNS = (128, 1024)
-# Target states that a pilot holds at once, unless the fewest runs need more.
+# Largest number of target states that a pilot holds in memory, unless the least number of runs needs more.
 _PILOT_STATES = 2**27
 # Pilots do not depend on the seed of the answer, and share no random bits with the answer.
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(2017, 5, 6))
 # Largest number of target states kept for a proof.
 _KEPT_STATES = 2**24
-# Share of the runs that may stay open in a plan, if no other method has one.
+# Largest share of runs that may end without coalescing in a plan, used only if no other method has a plan.
 _MOST_OPEN = 0.9
 # Share of the half-width planned for the random error: the rest is for the error of the pilot.
 _SHARE = 0.95
-# Share of the error probability and multiple of the planned runs, for the first and the second try.
+# Share of the error probability and multiple of the planned runs, for the first and the second batch of runs.
 _TRIES = ((0.75, 1), (0.25, 4))
-# Marks the random bits of these runs.
+# Key of the random bits of these runs: no other part of a call uses them.
 _OWN = (1996, 8)
-# Runs for the displayed curve, and the most seconds that these runs may take.
+# Numbers of runs for the displayed curve (the larger one if there is time), and the seconds that they may take.
 _CURVE_RUNS, _CURVE_SECONDS = (4096, 512), 2.0
 _CURVE_SEED = np.random.SeedSequence(0, spawn_key=(2017,))
 
 
 class BoundingSets(Method):
-    """Runs of one scan on bounding sets."""
+    """The method "coalescence": independent runs of one scan on bounding sets."""
 
     name: ClassVar[str] = "coalescence"
     works_nearby: ClassVar[bool] = True
@@ -85,14 +85,14 @@ class BoundingSets(Method):
         if own is None or (pilot.is_far and not choice.by_name):
             choice.fallback = own
             raise cls.refuse(pilot.why_not())
-        # A pilot with targets that do not coalesce promises no tolerance; another method does.
+        # If targets do not coalesce in the pilot, the plan misses the tolerance: a proposal that reaches it is better.
         return own if best is None or own.plan.reaches_tolerance else best
 
     def needed_updates(self) -> int:
         return self.plan.other_updates + self.first_runs * len(cast(Scan, self.plan.scan))
 
     def begin(self, sequence: np.random.SeedSequence, running: Running) -> _SetRun:
-        """Begin the first try."""
+        """Return the first batch of runs, still to be drawn."""
         return _SetRun(self, 0, sequence, running)
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
@@ -101,9 +101,9 @@ class BoundingSets(Method):
         return self.answer_from(run)
 
     def answer_from(self, run: _SetRun) -> Estimate:
-        """Return the answer after the first try was drawn, with a second try if it helps.
+        """Return the answer once the first batch of runs is drawn; draw a second, larger batch if that helps.
 
-        Raise `CertificateError`, with the intervals, if one stays wider than the tolerance.
+        Raise `CertificateError`, with the intervals, if one of them stays wider than the tolerance.
         """
         best: Estimate | None = None
         runs = 0
@@ -114,7 +114,7 @@ class BoundingSets(Method):
             runs += run.done
             estimate = run.estimate()
             if best is None or estimate.half_width.max() < best.half_width.max():
-                best = estimate  # both hold at once
+                best = estimate  # the intervals of both batches are valid at once
             if run.trouble is not None:
                 return run.close(replace(best, stopped_by=run.stopped_by))
             if not self.misses(best):
@@ -126,7 +126,7 @@ class BoundingSets(Method):
         which = "the interval of the target is" if every == 1 else f"the intervals of {wide} of {every} targets are"
         work = f"{counted(best.steps, 'step')} and {counted(runs, 'run')}"
         reason = f"after {work} {which} wider than the tolerance ({widest})."
-        remedy = "All the intervals are valid. What may help: a larger tolerance, a larger budget."
+        remedy = "All the intervals are valid. A larger tolerance or a larger budget may help."
         raise self.too_wide(best, reason, remedy)
 
     @classmethod
@@ -165,7 +165,7 @@ class BoundingSets(Method):
 
 
 class _SetRun(Run):
-    """Runs on bounding sets for one try; each interval and each bias bound may err with probability `error`."""
+    """A batch of runs on bounding sets; each interval and each bias bound may err with probability `error`."""
 
     method: BoundingSets
 
@@ -179,11 +179,11 @@ class _SetRun(Run):
         self.sequence = child_seed(sequence, *_OWN, number)
         self.kernel, self.number, self.runs = method.kernel, number, method.first_runs * more
         self.kept: list[NDArray[np.int16]] = []  # final states of each block, if few enough
-        self.files = files  # checkpoints that the first try has written
+        self.files = files  # number of checkpoints that the first batch has opened
 
     @property
     def is_kept(self) -> bool:
-        """Return whether the final states are kept for a proof."""
+        """Return whether the final states are few enough to be kept for a proof."""
         return self.runs * len(self.query.labels) <= _KEPT_STATES
 
     def draw(self) -> None:
@@ -231,7 +231,7 @@ class _SetRun(Run):
         return self.method.answer_from(self)
 
     def is_worth_more(self) -> bool:
-        """Return whether more runs could reach the tolerance: not if too many do not coalesce."""
+        """Return whether more runs could reach the tolerance: not if too many of them do not coalesce."""
         pairs = zip(self.query.questions, self.tallies, strict=True)
         worst = max(question.span * float(tally.open.max()) for question, tally in pairs) / self.done
         return 0.5 * worst < 0.8 * self.query.tolerance
@@ -245,14 +245,14 @@ class _SetRun(Run):
         nothing = [np.zeros(len(question)) for question in self.query.questions]  # bounding sets include the bias
         words = [
             "the scan was run on bounding sets, which contain the state of every chain from all allowed initial states",
-            f"rounding touches a run (kernel {self.plan.kernel}) with probability at most "
+            f"rounding changes a run (kernel {self.plan.kernel}) with probability at most "
             f"{rounded_up(self.wrong, 2)} (included)",
             INDEPENDENT_BITS,
             "a pilot with other random bits chose the scan and the number of runs",
             f"all intervals and bias bounds hold at once with confidence {percent(self.query.confidence)}",
         ]
         if self.query.model._form.has_zeros:
-            words.append("the model forbids some states: that some state is allowed was checked")
+            words.append("the model forbids some states; it was checked that at least one is allowed")
         rows = self.rows(biases, nothing)
         return self.conclude(rows, [*words, *self.early_words()], replace(self.plan, chains=self.done))
 
@@ -262,17 +262,20 @@ class _Pilot:
 
     def __init__(self, query: Query, patience: float) -> None:
         self.query, self.patience = query, patience
-        # Half of the error probability is for the bias bounds, and a second try needs a share as well.
+        # Half of the error probability is for the bias bounds, and a second batch of runs needs a share as well.
         self.strict = replace(query, confidence=1.0 - 0.3 * (1.0 - query.confidence))
-        self.is_exhausted = False  # whether the search for scans has met all variables that matter
-        self.is_far = False  # whether sets that stay open make intervals wider than the tolerance by far
+        self.is_exhausted = False  # whether the search for scans has reached all variables that affect the targets
+        self.is_far = False  # whether runs that do not coalesce make intervals far wider than the tolerance
         self.spent, self.seconds = 0, 0.0
         self.tried: tuple[Scan, SetKernel] | None = None
         most = _PILOT_STATES // len(query.labels) // 64 * 64
         self.runs = max(_PILOT_RUNS[0], min(_PILOT_RUNS[1], most, self._runs(query.tolerance) // 512 * 64))
 
     def proposal(self, why: str) -> BoundingSets | None:
-        """Propose the cheapest scan; the longest one if some target never coalesces; None if no target does."""
+        """Propose the cheapest scan that reaches the tolerance.
+
+        If none does, propose the longest scan tried, or return None if hardly any run of it coalesced.
+        """
         query = self.query
         best: tuple[Scan, float] | None = None
         longest: tuple[Scan, float, float] | None = None
@@ -293,18 +296,19 @@ class _Pilot:
                 raise
         if best is not None and least <= self._most_updates(best[0]):
             scan, left = best
-            reason = f"{why}; a pilot left the targets open in at most {2 * (query.tolerance - left):.2g} of the runs"
+            share = 2 * (query.tolerance - left)
+            reason = f"{why}; in a pilot, targets did not coalesce in at most {share:.2g} of the runs"
             return self._method(scan, left, reason, True)
         if longest is None or longest[1] > _MOST_OPEN * max(question.span for question in query.questions):
             return None
         self.is_far = not 0.5 * longest[1] < 0.8 * query.tolerance
-        # Where sets that stay open dominate, fewer runs do as well.
+        # Where runs that do not coalesce dominate the width of the intervals, fewer runs do as well.
         left = max(0.5 * query.tolerance, 0.25 * longest[1] if self.is_far else 0.0)
         steps = int(self._most_updates(longest[0]) // self._runs(_SHARE * left))
         if steps < len(query.labels):
             return None
         scan = query.complete(longest[0].order[max(0, len(longest[0]) - steps) :])
-        if len(scan) > 2 * steps:  # most of it would be the first updates of targets
+        if len(scan) > 2 * steps:  # most steps would be updates of targets at the beginning
             return None
         return self._method(scan, left, f"{why}; a pilot shows that some targets will not coalesce", False)
 
@@ -331,7 +335,7 @@ class _Pilot:
         return BoundingSets(query, replace(plan, stops_early=may_try_again), kernel, runs)
 
     def _kernel_for(self, scan: Scan) -> SetKernel:
-        """Return the kernel for a scan; that of the last scan is kept."""
+        """Return the kernel for a scan; the kernel of the last scan is cached."""
         if self.tried is None or self.tried[0] is not scan:
             self.tried = (scan, choose_sets(self.query.model, scan))
         return self.tried[1]
@@ -350,20 +354,23 @@ class _Pilot:
                 return
 
     def _runs(self, half_width: float) -> int:
-        """Return the number of runs that the random error needs; `_TOO_MANY` if no number suffices."""
+        """Return the number of runs for intervals of this half-width; `_TOO_MANY` if no number suffices."""
         try:
             return self.strict.most_chains(half_width)
         except BudgetError:
             return _TOO_MANY
 
     def _most_updates(self, scan: Scan) -> float:
-        """Return the number of updates left for an answer drawn with this scan."""
+        """Return how many updates the budget or the time limit leaves for an answer drawn with this scan."""
         if self.query.budget is not None:
             return self.query.budget - self.spent
         return self.patience / self._kernel_for(scan).seconds(1e12, scan) * 1e12
 
     def _scans(self, length: int) -> Iterator[Scan]:
-        """Yield scans of about this length: guided by the influence and, for many targets, systematic."""
+        """Yield the scans to try at about this length: a greedy one and, if many variables are targets, a sweep.
+
+        If most variables are targets, the greedy scan is left out.
+        """
         n = self.query.model.n_variables
         if not self.query.is_about_most:
             self.search.extend(0.0, length)
@@ -374,7 +381,7 @@ class _Pilot:
 
     @cached_property
     def search(self) -> BackwardGreedy:
-        """Return the search for scans that the influence guides."""
+        """Return the greedy search for scans by the influence, started with one step."""
         search = BackwardGreedy(
             guiding_rows(self.query.space.rows, self.query.objective.positions), self.query.objective
         )
@@ -382,7 +389,10 @@ class _Pilot:
         return search
 
     def _unsettled(self, scan: Scan) -> NDArray[np.float64]:
-        """Estimate for each row the probability that its variables do not coalesce, times the span of a statistic."""
+        """Estimate for each row of the answer the probability that its variables do not coalesce.
+
+        Each probability is multiplied by the width of the row's vacuous interval, which is 1 but for statistics.
+        """
         kernel = self._kernel_for(scan)
         seconds = kernel.seconds(self.runs * len(scan), scan)
         current_deadline().charge(seconds, f"a pilot of {len(scan)} steps")

@@ -36,11 +36,11 @@ _FEW_SWEEPS = 4
 
 
 class Dobrushin(StateChains):
-    """Chains of one scan from arbitrary initial states, with the bias bounded before sampling."""
+    """The method "dobrushin": chains from arbitrary initial states, with the bias bounded before sampling."""
 
     name: ClassVar[str] = "dobrushin"
     works_nearby: ClassVar[bool] = True
-    reach: ClassVar[int] = 2  # scans update what sums may leave out
+    reach: ClassVar[int] = 2  # scans update more variables than regions of sums have
     reason: ClassVar[str] = "certified before sampling: Dobrushin's bound reaches the tolerance"
     # Phrases of `explain` and `curve`, which differ for kinds of variables.
     start: ClassVar[str] = "whatever its initial state"
@@ -56,7 +56,7 @@ class Dobrushin(StateChains):
 
     @classmethod
     def bias_of(cls, query: Query, scan: Scan, kernel: Kernel) -> Bias:
-        """Bound the bias, with the errors of the kernel's draws and the rounding of the model included."""
+        """Bound the bias of a scan, including the errors of the kernel's draws and the rounding of the model."""
         n, rounding = query.model.n_variables, query.space.rounding
         error = update_error(n, scan, kernel)
         if rounding:
@@ -98,7 +98,7 @@ class Dobrushin(StateChains):
 
 
 def name_theorems(query: Query, scan: Scan) -> str:
-    """Return the names of the theorems that bound the influence on the variables that a scan updates."""
+    """Return the names of the theorems that bound the influence on the variables updated by a scan."""
     theorems = np.unique(query.space.rows.rows(scan._updates(query.model.n_variables)).theorem)
     return ", ".join(THEOREMS[k] for k in theorems) or "none needed"
 
@@ -109,15 +109,14 @@ def _evaluate(query: Query, scan: Scan, error: NDArray[np.float64] | float = 0.0
 
 
 def largest_bias(query: Query, bounds: NDArray[np.float64]) -> float:
-    """Return the largest bias of a row, from bounds on the variables of the objective."""
+    """Return the largest bias bound of any row of the answer, from bounds on the bias of each target variable."""
     return max(float(part.max()) for part in query.biases(bounds))
 
 
 def cheapest_scan(query: Query) -> Scan | None:
-    """Find the scan with the least steps x chains; None if no scan reaches the tolerance.
+    """Find the scan with the smallest product of steps and chains; return None if no scan reaches the tolerance.
 
-    The number of chains is proportional to 1 / (tolerance - bias)^2, with the bias of exact updates, in the units of
-    the space's rows.
+    The number of chains is proportional to 1 / (tolerance - bias)^2, where the bias is that of exact updates.
     """
     with current_deadline().part(_SEARCH_SHARE):
         return _cheapest_sweeps(query) if query.is_about_most else _cheapest_greedy(query)
@@ -153,7 +152,7 @@ def _cheapest_greedy(query: Query) -> Scan | None:
 
 
 class _Trials:
-    """Biases of the scans of one search, for comparison only, by the numbers of the search."""
+    """Bias bounds of the scans that one greedy search proposes; they compare scans and certify nothing."""
 
     def __init__(self, query: Query, search: BackwardGreedy) -> None:
         self._query, self._search = query, search
@@ -162,9 +161,10 @@ class _Trials:
         self._start = np.empty(0)
 
     def bound_bias(self, order: NDArray[np.int64]) -> tuple[int, float]:
-        """Return the number of steps, and the largest bias, of a scan that ends with an order of the search.
+        """Return the number of steps of the scan that ends with `order`, and its largest bias bound.
 
-        As in `Query.complete`, targets that the order does not update are updated once, at the beginning.
+        `order` has the search's own numbers of variables. As in `Query.complete`, targets that it does not update are
+        updated once each, at the beginning.
         """
         search, size = self._search, self._search.size
         targets = np.arange(len(self._query.positions))  # the search meets the targets first, in this order
@@ -182,7 +182,10 @@ class _Trials:
 
 
 def _cheapest_sweeps(query: Query) -> Scan | None:
-    """Find the cheapest systematic scan; with almost all variables as targets, searching for a scan gains nothing."""
+    """Find the cheapest systematic scan. It is used if almost all variables are targets, where a search gains nothing.
+
+    Return None if no number of sweeps reaches the tolerance.
+    """
     n, tolerance = query.model.n_variables, query.tolerance
     sweep = Scan.systematic(n, n)
     problem = touched_by(query.space.rows, sweep, query.space.initial, 0.0)
@@ -202,9 +205,9 @@ def _cheapest_sweeps(query: Query) -> Scan | None:
 
 
 def _first_length(search: BackwardGreedy, query: Query) -> int | None:
-    """Return a length below which the bias exceeds the tolerance; None if it does at all lengths.
+    """Return a scan length below which the bias exceeds the tolerance; None if it does so at every length.
 
-    The norm of the search bounds the sum of all biases, which is at most `size` times the largest bias.
+    The search's norm bounds the sum of the biases of all targets, which is at most `size` times the largest bias.
     """
     size = sum(question.norm for question in query.questions)
     goal, look = query.tolerance * size, FIRST_LOOK + 4 * size
@@ -218,7 +221,7 @@ def _first_length(search: BackwardGreedy, query: Query) -> int | None:
 
 
 def _why_not(query: Query) -> str:
-    """Why the bias has no useful bound."""
+    """Explain why Dobrushin's bound misses the tolerance: name the spectral radius and the strongest influences."""
     known = query.space.rows
     around = influence_around(known, query.objective.positions)
     sums = np.asarray(around.matrix.sum(axis=1)).ravel()
@@ -229,4 +232,4 @@ def _why_not(query: Query) -> str:
     where = "" if len(around.positions) == query.model.n_variables else " around the targets"
     what = f"the spectral radius of the influence{where} is {radius:.3g}, "
     what += "not below 1" if radius >= 1 else "but no scan of an affordable length was found"
-    return f"{what}; the strongest rows are those of {rows}."
+    return f"{what}; the variables that others influence most are {rows}."

@@ -29,7 +29,7 @@ from dobrushin._shared.running import Running, RunOptions, read_options, read_ru
 from dobrushin.errors import BudgetError, CertificateError
 from dobrushin.typing import EstimateMethod, Evidence, ModelLike, Seed, Targets
 
-# Share of the time limit left for drawing. Larger tolerances are not worth another plan.
+# Share of the time limit that is left for drawing; and the tolerance above which no new plan is made for a time limit.
 _DRAWING_SHARE, _VAGUE_TOLERANCE = 0.8, 0.25
 
 
@@ -52,7 +52,7 @@ def estimate(
 ) -> Estimate:
     """Estimate marginals or means, with intervals that are guaranteed at finite time.
 
-    The scan, its length and the number of chains minimise the work; see `plan`.
+    The order of updates (scan), its length and the number of chains are chosen to minimise the work; see `plan`.
 
     Parameters
     ----------
@@ -199,9 +199,9 @@ def plan(
 
 
 def quick_plan(model: Model, targets: Any, seconds: float) -> Plan | None:
-    """Return the plan of `estimate` if found within a number of seconds; None if no method gives a guarantee.
+    """Return the plan that `estimate` finds within this number of seconds; None if it finds no guarantee in that time.
 
-    The search is the one of `estimate`, so that advice never contradicts what `estimate` can do.
+    The search is that of `estimate`, so that advice (of `diagnose`) never contradicts what `estimate` does.
     """
     settings = read_settings(model, 0.01, 0.99, "auto", None, seconds / PLANNING_SHARE)
     try:
@@ -215,7 +215,10 @@ def answer_query(
     model: Any, targets: Any, evidence: Any, settings: Settings, sequence: np.random.SeedSequence, running: Running,
     from_plan: Callable[[Asked], np.random.SeedSequence] | None = None,
 ) -> Estimate:  # fmt: skip
-    """Answer a query whose settings have been read; `from_plan`, if given, derives the seed from the question."""
+    """Answer a query whose settings have been read.
+
+    If `from_plan` is given, it derives the seed from the question, in place of `sequence`.
+    """
     prepared = prepare_query(model, targets, evidence, settings, running)
     if from_plan is not None and prepared.method.query.space.is_replayed:
         sequence = from_plan(replace(prepared.asked, transcript=Transcript(prepared.method)))
@@ -223,7 +226,10 @@ def answer_query(
 
 
 def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, running: Running) -> Prepared:
-    """Choose a method for a query."""
+    """Read the evidence and the targets of a query, and choose its method.
+
+    If the time limit is too short for the tolerance, the method is planned for a larger tolerance.
+    """
     asked_model = model
     targets = list(targets) if isinstance(targets, Iterator) else targets
     call = copy.copy(targets), copy.copy(evidence), settings
@@ -252,11 +258,11 @@ class Prepared:
     Attributes
     ----------
     part : Numbering or None
-        Positions in the model of the variables that the method knows; None for all variables.
+        Positions in the model of the variables that the method reads; None for all variables.
     is_wider : bool
         Whether the time limit allows only intervals wider than the tolerance.
     is_hard : bool
-        Whether no evidence is soft.
+        Whether all evidence is hard: observed states, not likelihoods.
     """
 
     method: Method
@@ -268,11 +274,13 @@ class Prepared:
     is_hard: bool
 
     def answer(self, sequence: np.random.SeedSequence) -> Estimate:
-        """Return the answer of the method."""
         return self.complete(lambda: self.method.answer(sequence, self.running))
 
     def complete(self, find: Callable[[], Estimate]) -> Estimate:
-        """Return the result of `find`, renumbered from the method's part of the model to the whole model."""
+        """Return the estimate that `find` computes, renumbered to the whole model and with its question attached.
+
+        Errors get the partial result. P(evidence) is added if that takes little time.
+        """
         method, running = self.method, self.running
         with carry_estimate(method.query, method.plan, self.part, self._adapt), limited(running.deadline):
             try:

@@ -36,7 +36,10 @@ _SECONDS_TO_WEIGH, _SHARE_TO_WEIGH = 0.1, 0.5
 
 
 class Exact(Method):
-    """Sums over all states: one plan for the single variables, one more for every question about several."""
+    """The method "exact": sums over all states along a junction tree.
+
+    One plan serves all single variables; each question about several variables has a plan of its own.
+    """
 
     name: ClassVar[str] = "exact"
     is_certain: ClassVar[bool] = True
@@ -70,7 +73,7 @@ class Exact(Method):
     def _propose(cls, query: Query, by_name: bool, why: str) -> Exact:
         search = _search_seconds(query)
         if not by_name and search > 2.0 * current_deadline().work_left:
-            # Half of the planning time is for expected work; the next method makes better use of it.
+            # Half of the planning time may be spent on expected work; the next method makes better use of it.
             raise cls.refuse(
                 f"the search for an elimination order would take {search:.2g} s, longer than planning may take."
             )
@@ -95,7 +98,10 @@ class Exact(Method):
         return cls(query, draft, plans)
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-        """Return the sums, with rounding errors as intervals; `CertificateError` if these exceed the tolerance."""
+        """Return the sums, with intervals for their rounding errors.
+
+        Raise `CertificateError`, with the intervals, if rounding errors exceed the tolerance.
+        """
         rows, worst = [], 0.0
         working = Working()
         for question, plan in zip(self.query.questions, self.sum_plans, strict=True):
@@ -121,7 +127,7 @@ class Exact(Method):
         return estimate
 
     def _sums(self, plan: SumPlan, working: Working) -> SumResult:
-        """Return the sums of a plan; the marginals of all single variables are computed once per model."""
+        """Run a plan and return its sums; the marginals of all single variables are computed once per model."""
         space = self.query.space
         of_all = plan is space.sum_plans.get(())
         if of_all and space.sums is not None:
@@ -140,8 +146,8 @@ class Exact(Method):
         return [
             "The probabilities were added up over all states of the model, in an order that makes this affordable. No "
             "chance is involved.",
-            f"Numbers in a computer are rounded. A bound on what this can have done, at most {estimate._bias_text}, is "
-            "inside the intervals.",
+            "Numbers in a computer are rounded. The intervals include a bound on the rounding error, at most "
+            f"{estimate._bias_text}.",
         ]
 
 
@@ -150,7 +156,7 @@ def _limit(query: Query) -> float:
 
 
 def _plan_for(query: Query, question: TargetQuestion) -> SumPlan:
-    """Return the plan of a question; raise `BudgetError` or `CertificateError` if it is too large."""
+    """Return the plan of sums for a question; raise `BudgetError` or `CertificateError` if it is too large."""
     space, positions = query.space, question.positions.tolist()
     if question.needs_joint_law:
         Exact.refuse_many_states(query, question)
@@ -159,7 +165,7 @@ def _plan_for(query: Query, question: TargetQuestion) -> SumPlan:
     if _is_alone(query, question):
         return known_plan(space, _limit(query), tuple(positions))
     plan = known_plan(space, _limit(query))
-    rebuilt = space.model.n_variables * SECONDS_PER_VARIABLE  # what a plan for these alone would take
+    rebuilt = space.model.n_variables * SECONDS_PER_VARIABLE  # seconds to plan for these variables alone
     if (
         plan.seconds <= max(_KEPT_SECONDS, rebuilt)
         or 2 * len(positions) > space.model.n_variables
@@ -170,12 +176,12 @@ def _plan_for(query: Query, question: TargetQuestion) -> SumPlan:
 
 
 def _search_seconds(query: Query) -> float:
-    """Return the expected seconds to find a plan."""
+    """Return the expected seconds to find an elimination order."""
     return query.model.n_variables * SECONDS_PER_VARIABLE * (0.5 if _is_alone(query, query.questions[0]) else 1.0)
 
 
 def _is_alone(query: Query, question: TargetQuestion) -> bool:
-    """Return whether this is the first question about a large model, and about one variable only."""
+    """Return whether this is a query about one variable only, and the first query about a large model."""
     known = query.space.sum_plans
     others = known.keys() - {tuple(question.positions.tolist())}
     return (
@@ -186,7 +192,10 @@ def _is_alone(query: Query, question: TargetQuestion) -> bool:
 
 
 def known_plan(space: Workspace, limit: float, group: tuple[int, ...] = ()) -> SumPlan:
-    """Return the plan for the joint law of a group, or for all single variables; searched for once per limit."""
+    """Return the plan of sums for the joint law of a group, or (without a group) for all single variables.
+
+    Plans are kept: they are searched for again only with a larger memory limit.
+    """
     known = space.sum_plans.get(group)
     if known is None or (isinstance(known, tuple) and limit > known[0]):
         tables = space.model._form.tables()
@@ -194,7 +203,7 @@ def known_plan(space: Workspace, limit: float, group: tuple[int, ...] = ()) -> S
         try:
             known = plan_sums(tables, groups, limit)
         except LateError:
-            raise  # not remembered: another call may have more time
+            raise  # this refusal is not kept: another call may have more time
         except BudgetError as refusal:
             known = limit, refusal
         space.sum_plans[group] = known
@@ -207,7 +216,7 @@ def known_plan(space: Workspace, limit: float, group: tuple[int, ...] = ()) -> S
 
 
 def digits_of(model: Model, evidence: Mapping[Any, int]) -> dict[int, int]:
-    """Return evidence by label as positions of variables and numbers of states, 0 to k-1."""
+    """Return evidence by label as a dict from positions of variables to state numbers 0..k-1."""
     positions = {model.index(label): state for label, state in evidence.items()}
     return {i: model.states(i).index(state) for i, state in positions.items()}
 
@@ -215,7 +224,7 @@ def digits_of(model: Model, evidence: Mapping[Any, int]) -> dict[int, int]:
 def weigh_evidence(
     estimate: Estimate, model: Model, observed: Mapping[Any, int], settings: Settings, running: Running
 ) -> Estimate:
-    """Return an exact answer with the probability of its evidence, if this takes little time beside the answer.
+    """Add the probability of the evidence to an exact answer, if this takes little time compared with the answer.
 
     The evidence is given by label, with states as the model numbers them.
     """

@@ -1,4 +1,4 @@
-"""Text of an answer: the headline, and the card shown in a notebook."""
+"""The text of an answer: the headline, the table, and the card shown in a notebook."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dobrushin._shared.text import Bar, card, exact_text, in_full, interval_text
 if TYPE_CHECKING:
     from dobrushin._estimate.answer import Estimate
 
-# Largest number of rows shown; of longer answers the first and the last rows are shown.
+# Largest number of rows shown; longer answers show their first and their last rows.
 MAX_SHOWN_ROWS = 20
-# Largest difference of two probabilities that counts as rounding.
+# Two probabilities that differ by at most this are treated as equal.
 _TIED_PROBABILITY = 1e-12
 # Largest number of observed variables in a headline.
 _MAX_OBSERVED = 3
@@ -27,7 +27,7 @@ _PLURALS = {"probability": "probabilities", "mean": "means", "quantile": "quanti
 
 
 def telling_state(states: Sequence[Any]) -> int:
-    """Return which of two states to report: the state that means yes, else the last number or the first name.
+    """Choose which of two states to report: the one that means yes, else the last number or the first name.
 
     Examples
     --------
@@ -41,9 +41,9 @@ def telling_state(states: Sequence[Any]) -> int:
 
 
 def headline(answer: Estimate) -> str:
-    """Return the result and its certainty in one line."""
+    """Return the result and how certain it is, in one line."""
     if answer._is_vacuous:
-        return f"Nothing is known within the limits of the call: {_count(answer)}"
+        return f"No method had a result within the limits of the call: {_count(answer)}"
     evidence = {} if answer.asked is None else answer.asked.evidence
     given = given_words(evidence, _MAX_OBSERVED)
     row = _single_row(answer)
@@ -59,7 +59,7 @@ def headline(answer: Estimate) -> str:
 
 
 def _rank(answer: Estimate, row: int) -> str:
-    """Return which of more than two states is reported, as text."""
+    """Return how the reported state ranks, such as " (most likely of 3 states)"; empty for one or two states."""
     if len(answer) <= 2:
         return ""
     others = [k for k in range(len(answer)) if k != row]
@@ -68,11 +68,11 @@ def _rank(answer: Estimate, row: int) -> str:
 
 
 def _sureness(answer: Estimate, several: bool) -> str:
-    """Return the certainty of an answer that is not exact, as text."""
+    """Return how certain an answer is, as text that follows its value; for answers that are not exact."""
     at_once = " for all at once" if several else ""
     words = f", with {percent(answer.confidence)} confidence{at_once}"
     if not answer.is_certified:
-        return f"{words} about chance alone; {_NOT_CERTIFIED}"
+        return f"{words} for the random error alone; {_NOT_CERTIFIED}"
     if answer.plan.is_certain:
         words = ", for certain"
     is_conditional = any(assumption.endswith(UNCHECKED) for assumption in answer.assumptions)
@@ -84,9 +84,9 @@ def _sureness(answer: Estimate, several: bool) -> str:
 
 
 def _single_row(answer: Estimate) -> int | None:
-    """Return the row that the headline reports; None if there are several targets.
+    """Return the number of the row that the headline reports; None if there are several targets.
 
-    Among the states of one target, a state that means yes is reported, else the likeliest state.
+    Among the states of one target, this is the state that means yes, else the likeliest state.
     """
     first, states = answer.targets[0], answer.states
     if len(answer) == 1:
@@ -115,7 +115,7 @@ def _name(answer: Estimate, row: int, given: str) -> str:
 
 
 def _value(answer: Estimate, row: int) -> str:
-    """Return value and half-width as text, both rounded so that they contain the interval."""
+    """Return value and half-width as text, rounded so that the text still contains the interval."""
     value = float(answer.value[row])
     off = max(float(answer.upper[row]) - value, value - float(answer.lower[row]))
     if not math.isfinite(off):  # a field, in a run that was stopped early
@@ -136,31 +136,31 @@ def _count(answer: Estimate) -> str:
 
 
 def noun(answer: Estimate, row: int) -> str:
-    """Return the noun for a row: probability, mean or quantile; a label of a field stands for a mean."""
+    """Return what the value of a row is: "probability", "mean" or "quantile"."""
     target = answer.targets[row]
     return target._noun if isinstance(target, Target) else answer.plan.noun
 
 
 def value_name(answer: Estimate) -> str:
-    """Return the name for the column of values: the noun that all rows share, else "value"."""
+    """Return the name of the column of values: the noun that all rows share, else "value"."""
     nouns = {noun(answer, row) for row in range(len(answer))}
     return nouns.pop() if len(nouns) == 1 else "value"
 
 
 def visible_numbers(count: int) -> list[int]:
-    """Return the numbers of the rows that are shown, of `count` rows."""
+    """Return the numbers of the rows that are shown, of `count` rows in all."""
     rows = list(range(count))
     return rows if count <= MAX_SHOWN_ROWS else rows[: MAX_SHOWN_ROWS // 2] + rows[-MAX_SHOWN_ROWS // 2 :]
 
 
 def column_names(answer: Estimate) -> list[str]:
-    """Return the columns of the table of an answer; one for the methods if rows have different ones."""
+    """Return the column names of the table of an answer; with a column "method" if rows have different methods."""
     names = ["target", "state", value_name(answer), "lower", "upper", "bias bound"]
     return [*names, "method"] if answer.found_by else names
 
 
 def row_texts(answer: Estimate, k: int) -> list[str]:
-    """Return row number k of the table of an answer, as text."""
+    """Return the texts in row number k of the table of an answer."""
     state = "" if answer.states[k] is None else printable(answer.states[k])
     bias = "unknown" if math.isnan(answer.bias_bound[k]) else rounded_up(answer.bias_bound[k], 2)
     numbers = interval_texts(answer.value[k], answer.lower[k], answer.upper[k])
@@ -168,7 +168,7 @@ def row_texts(answer: Estimate, k: int) -> list[str]:
 
 
 def given_words(evidence: Mapping[Any, Any], most: int = MAX_SHOWN_ROWS) -> str:
-    """Return the evidence as text; of more than `most` observed variables, the first ones.
+    """Return the evidence as text; only the first `most` observed variables.
 
     Examples
     --------

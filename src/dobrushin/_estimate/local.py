@@ -33,15 +33,16 @@ from dobrushin._shared.running import Running
 from dobrushin._shared.text import counted
 from dobrushin.errors import CertificateError
 
-# Table entries that planning may sum for one target; seconds that an answer may take without a rival.
+# Table entries that planning may sum for one target; seconds that an answer may take if no other method has one.
 _PILOT_CELLS, _PATIENCE = 2.0**18, 60.0
 # Table entries that may be summed even where no time is left.
 _LEAST_CELLS = 2.0**10
-# A certain answer is preferred up to this multiple of the best method's time, or up to this number of seconds.
+# This method is preferred, as its answers are certain, up to this multiple of the best other method's time, or up to
+# this number of seconds.
 _PREFERRED, _QUICK = 1.5, 0.03
-# The final sums may have this many times as many table entries as planned.
+# The final sums may have up to this multiple of the planned number of table entries.
 _OVERRUN = 16.0
-# Laws of targets whose sums are tried before anything else is planned.
+# Largest number of laws (marginals) for which sums are tried before anything else is planned.
 _MAX_QUICK_LAWS = 2
 # The share of the tolerance for the boundary effect: the rest is for rounding.
 _SHARE = 0.999
@@ -52,7 +53,7 @@ _SOME, _MANY = 8, 64
 
 
 class Local(Method):
-    """Sums over a region around each target."""
+    """The method "local": sums over a region around each target."""
 
     name: ClassVar[str] = "local"
     is_certain: ClassVar[bool] = True
@@ -110,9 +111,9 @@ class Local(Method):
 
     @classmethod
     def _look(cls, query: Query, growths: list[Growth], worth: float) -> float:
-        """Plan the targets and return the expected seconds for all of them.
+        """Plan the sums for the targets and return the expected seconds for all of them.
 
-        Raise `CertificateError` if the expected time exceeds `worth` seconds.
+        Raise `CertificateError` if the expected time exceeds `worth` seconds. Of many targets, only some are planned.
         """
         count, seconds = len(growths), 0.0
         some = list(dict.fromkeys(np.linspace(0, count - 1, _SOME).astype(int).tolist()))
@@ -124,20 +125,20 @@ class Local(Method):
                 raise cls.refuse(_why_not(growth))
             region = growth.next
             seconds += region.seconds
-            if not region.is_summed and region.tells(0.0):
+            if not region.is_summed and region.can_bound(0.0):
                 seconds += region.cells * SECONDS_PER_CELL
             if done >= len(some) and seconds * count / done > worth:
                 raise cls.refuse(_too_dear(growth, seconds * count / done, worth))
         return seconds * count / (len(some) + len(others))
 
     def updated(self) -> NDArray[np.int64]:
-        """Return all variables that may be summed over."""
+        """Return the positions of all variables that may be summed over."""
         parts = [growth.reach.ball(growth.limit).positions for growth in self.growths]
         return np.unique(np.concatenate(parts))
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-        """Return the answer; a `CertificateError` with the intervals if one is wider than the tolerance."""
-        _ = self.query.space.start  # the evidence may be impossible
+        """Return the answer; raise `CertificateError`, with the intervals, if one is wider than the tolerance."""
+        _ = self.query.space.start  # raises if the evidence is impossible
         is_short_of_time = False
         for k, growth in enumerate(self.growths):
             is_short_of_time |= self._finish(growth, running.deadline.left / (len(self.growths) - k))
@@ -163,9 +164,9 @@ class Local(Method):
         raise self.too_wide(estimate, words, "All the intervals are valid. A larger tolerance may help.")
 
     def so_far(self) -> Estimate | None:
-        """Return the intervals from sums that take a share of the expected work that is left; None if there are none.
+        """Return the intervals that can be had in a share of the planning time that is left; None if there are none.
 
-        Regions must not reach the border of a submodel.
+        The intervals are not valid, and None is returned, if a region reaches the border of a submodel.
         """
         seconds = _SHARE_OF_TIME * current_deadline().work_left / len(self.growths)
         cells = max(_LEAST_CELLS, min(_PILOT_CELLS, seconds / SECONDS_PER_CELL))
@@ -173,15 +174,15 @@ class Local(Method):
             with suppress(LateError):
                 if growth.best is None:
                     growth.look(cells)
-                growth.settle(cells)
+                growth.shrink_to(cells)
         regions = [region.ball.positions for region in _best_of(self.growths)]
         is_sound = bool(regions) and not self.query.reaches_border(np.concatenate(regions))
         return self._assemble() if is_sound else None
 
     def _finish(self, growth: Growth, seconds: float) -> bool:
-        """Sum the planned region, and larger ones while the tolerance is missed and time is left.
+        """Sum the planned region of a target, and larger ones while the tolerance is missed and time is left.
 
-        Return whether the time limit allowed less than would otherwise be summed.
+        Return whether the time limit kept the sums smaller than they would otherwise be.
         """
         planned = _PILOT_CELLS if growth.next is None else max(_PILOT_CELLS, growth.next.cells)
         patient = min(_OVERRUN * planned, _PATIENCE / SECONDS_PER_CELL)
@@ -190,7 +191,7 @@ class Local(Method):
         with suppress(LateError):
             growth.look(most)
         with suppress(LateError):  # earlier sums are kept
-            growth.settle(most)
+            growth.shrink_to(most)
         return in_time < patient
 
     def _assemble(self) -> Estimate:
@@ -216,7 +217,7 @@ class Local(Method):
         return self.assemble(rows, 1.0, (*words, *unchecked_weights(self.query)))
 
     def _rows(self, question: StateQuestion, growths: list[Growth]) -> tuple[AnswerRows, float]:
-        """Return the rows of a question and their rounding error, from the regions around its targets."""
+        """Return the rows of a question, and the rounding error of its sums, from the regions around its targets."""
         found = [_law_of(growth) for growth in growths]
         laws, disagreement = [law for law, _ in found], np.concatenate([part for _, part in found])
         rounding = self.query.space.rounding
@@ -247,9 +248,9 @@ def _best_of(growths: list[Growth]) -> list[TargetRegion]:
 
 
 def _law_of(growth: Growth) -> tuple[list[Law], NDArray[np.float64]]:
-    """Return the law of the targets, summed over their region, and bounds on its distance from the model's law.
+    """Return the law of the targets summed over their region, and bounds on its distance from their law in the model.
 
-    Without a region, or time to sum it, the law is uniform, and the bound is the largest distance of two laws.
+    Where there is no region, or no time to sum it, the law is uniform and the bound is 1.
     """
     region, positions = growth.best or growth.next, growth.wanted.positions
     with suppress(LateError):
@@ -260,12 +261,12 @@ def _law_of(growth: Growth) -> tuple[list[Law], NDArray[np.float64]]:
 
 
 def count_laws(query: Query) -> int:
-    """Return how many laws a query needs: one for each variable, or one of all variables of a question."""
+    """Return how many laws a query needs: one for each variable, or one joint law for each question about several."""
     return sum(1 if question.needs_joint_law else len(question.positions) for question in query.questions)
 
 
 def _describe(growths: list[Growth]) -> str:
-    """Describe the planned sums in one sentence."""
+    """Describe the planned sums in one phrase."""
     known = [region for growth in growths if (region := growth.next or growth.best) is not None]
     if not known:
         return "sums over regions around the targets"

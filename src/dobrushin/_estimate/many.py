@@ -1,4 +1,4 @@
-"""Many queries about one model, with an executor."""
+"""Answer many queries about one model, in this process or over an executor."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Estimates:
 
     @public()
     def __getitem__(self, number: int) -> Estimate:
-        """Return the answer to one query; raise its error if it has none."""
+        """Return the answer to the query with this number; if it has none, raise its error."""
         try:
             k = range(len(self.queries))[number]
         except (IndexError, TypeError):
@@ -152,7 +152,6 @@ class Estimates:
         return json.dumps({"format": "dobrushin estimates 1", "seed": seed, "queries": queries}, indent=indent)
 
     def _repr_html_(self) -> str:
-        """Return a table for notebooks, with a line for each query."""
         rows = []
         for k in visible_numbers(len(self)):
             answer = self.answers.get(k)
@@ -270,14 +269,17 @@ def estimate_many(
         if isinstance(error, ArgumentError):
             error.name_function("estimate_many")
     result = Estimates(asked, answers, errors, kept_seed(sequence), name)
-    hint = "The same call with finished=error.result goes on from there."
+    hint = "The same call with finished=error.result continues from there."
     raise_trouble(trouble, result, len(answers) + len(errors), len(result), "queries", hint=hint)
     return result
 
 
 @dataclass
 class _Work:
-    """Queries with their answers and errors so far; `here` and `over` return why they stopped early, or None."""
+    """The queries of a call, with their answers and errors so far.
+
+    `here` and `over` answer them; they return the reason if they stopped early, else None.
+    """
 
     asked: list[Pair]
     shared: Any
@@ -291,7 +293,7 @@ class _Work:
         return [k for k in range(len(self.asked)) if k not in self.answers and k not in self.errors]
 
     def here(self) -> Trouble | None:
-        """Answer the queries in this process, on all cores."""
+        """Answer the queries in this process, using all cores."""
         try:
             self._look({})
             queries = {k: self.asked[k] for k in self.left()}
@@ -303,7 +305,10 @@ class _Work:
         return None
 
     def over(self, pool: Executor) -> Trouble | None:
-        """Answer the queries on an executor in pieces; a query that its piece had no time for joins the next round."""
+        """Answer the queries over an executor, several at a time in one task.
+
+        Queries for which a task had no time left are sent again in the next round.
+        """
         inside = shares_memory(pool)
         stopped = threading.Event() if inside else None
         whole = Within(cores(), stopped)
@@ -344,7 +349,7 @@ class _Work:
 
 
 def answer_piece(shared: Any, queries: dict[int, Pair], whole: Within, seconds: float | None) -> Outcomes:
-    """Answer queries by number in a worker, within a number of seconds; return the answers and errors found."""
+    """Answer queries in a worker, within a number of seconds; return answers and errors by query number."""
     begin = monotonic()
     deadline = NO_DEADLINE if seconds is None else Deadline(seconds, "The query", clock=monotonic)
     outcomes: Outcomes = {}
@@ -375,19 +380,19 @@ def _read_queries(queries: Any) -> list[Pair]:
 
 
 def _find_unsendable(asked: list[Pair], executor: Executor | None) -> dict[int, Exception]:
-    """Return the errors of queries that cannot be pickled for a process pool."""
+    """Return an error for each query that cannot be pickled for a process pool, by the number of the query."""
     errors: dict[int, Exception] = {}
     for k, query in enumerate(asked if isinstance(executor, ProcessPoolExecutor) else ()):
         try:
             pickle.dumps(query)
         except Exception as error:
-            requirement = f"one that a process pool can be given: functions have to be importable ({error})"
+            requirement = f"one that can be pickled for a process pool: functions must be importable ({error})"
             errors[k] = ArgumentError(f"queries[{k}]", requirement, query)
     return errors
 
 
 def _take_over(finished: Any, name: str, seed: Any) -> dict[int, Estimate]:
-    """Return the answers of an earlier call, if it had the same arguments."""
+    """Return the answers of an earlier call; raise `ArgumentError` unless it had the same arguments."""
     same = "the result of a call with the same model, queries, seed, tolerance, confidence, method and budget"
     if not isinstance(finished, Estimates):
         raise ArgumentError("finished", same, finished)

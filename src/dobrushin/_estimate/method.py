@@ -1,4 +1,4 @@
-"""Base class of the methods: each plans a query, answers it from the plan, and states the assumptions of the answer.
+"""Base class of the estimation methods, and the plan that a method makes for a query.
 
 To add a method, write a subclass of `Method` in a separate file and register it in the `__init__` of this package.
 `estimate`, `plan`, the command line and the report read the list of registered methods.
@@ -34,7 +34,7 @@ from dobrushin.errors import BudgetError, CertificateError, Interrupted, WorkerE
 if TYPE_CHECKING:
     from dobrushin._estimate.runs import Run
 
-# Largest number of joint states of one target that are summed.
+# Largest number of joint states of one target that may be summed.
 _MAX_JOINT_STATES = 2**14
 # "auto" asks no further methods once a certain answer takes at most this number of seconds.
 QUICK_SECONDS = 0.1
@@ -62,7 +62,7 @@ class Plan:
         Share of the tolerance reserved for the bias of the scan: certified by Dobrushin's bound, or estimated by a
         pilot (coalescence); None if unknown.
     interval : str
-        Kind of confidence interval, fixed before any data are seen.
+        Kind of confidence interval, fixed before anything is drawn.
     intervals : int
         Number of intervals that are valid at once (Bonferroni).
     scan : Scan or None
@@ -78,7 +78,7 @@ class Plan:
     stops_early : bool
         Whether fewer than `chains` chains may be enough.
     other_updates : int
-        Gibbs updates besides those of the scan: already spent by a pilot, or planned for all parts.
+        Gibbs updates besides those of the scan: already spent by a pilot, or planned for all subproblems together.
     is_certified : bool
         Whether the estimate will come with a guarantee.
     is_certain : bool
@@ -115,21 +115,21 @@ class Plan:
     is_certified: bool = True
     is_certain: bool = False
     relevance: str = ""
-    noun: str = "probability"  # quantity that a label as target stands for
+    noun: str = "probability"  # quantity that is estimated for a label: "probability" or "mean"
     made_by: type[Method] = field(default_factory=lambda: Nothing, repr=False)
 
     @property
     def updates(self) -> int:
-        """Return the largest total number of Gibbs updates, including a pilot; for clusters, the expected number."""
+        """Return the largest number of Gibbs updates, including those of a pilot; for clusters, the expected number."""
         return self.other_updates + (0 if self.scan is None else len(self.scan) * self.chains)
 
     @property
     def monte_carlo(self) -> float:
-        """Return the tolerance left for the random error."""
+        """Return the part of the tolerance that the bias leaves for the random error."""
         return self.tolerance - (self.bias or 0.0)
 
     def _lift(self, part: Numbering) -> Plan:
-        """Return the plan with its scan numbered as in the model that `part` belongs to."""
+        """Return the plan with its scan renumbered from a submodel to the whole model."""
         return self if self.scan is None else replace(self, scan=self.scan._lift(part))
 
     def __str__(self) -> str:
@@ -154,7 +154,6 @@ class Plan:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Return a card for notebooks, with a line for each fact."""
         heading, *lines = str(self).split("\n")
         pairs = [line.split(None, 1) for line in lines]
         return card(heading, [(name, text) for name, text in pairs])
@@ -162,24 +161,24 @@ class Plan:
 
 @dataclass
 class Choice:
-    """The state of "auto" while it asks one method after the other for a proposal.
+    """State of the search of method="auto" for the best proposal; the methods read and update it one after the other.
 
     Attributes
     ----------
     best : Method or None
         The best proposal so far.
     refusals : dict from name to str
-        Reasons of the methods that had no proposal.
+        For each method without a proposal, the reason.
     can_sample : bool
         Whether some method has proposed a scan to run.
     by_name : bool
-        Whether the user asked for this method, which then has no rival and may plan for longer.
+        Whether the user asked for this one method, which then has no rival and may plan for longer.
     so_far : list of functions
-        Each returns the certain intervals of a method that misses the tolerance; called if all methods miss it.
+        Functions that return the certain intervals of methods that miss the tolerance; called if all methods miss it.
     fallback : Method or None
         A proposal that misses the tolerance by far, used only if no other method has one.
     quickly : bool
-        Whether only a certain answer is wanted whose planning has done most of its work.
+        Whether only answers are wanted that are certain and almost finished when they have been planned.
     """
 
     best: Method | None = None
@@ -193,7 +192,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Curve:
-    """A bound as a function of the steps of a scan, to be plotted."""
+    """A bound after each number of steps of a scan, to be plotted, with a caption (`words`)."""
 
     steps: NDArray[np.int64]
     values: NDArray[np.float64]
@@ -201,7 +200,7 @@ class Curve:
 
 
 class AnswerRows(NamedTuple):
-    """Means, interval limits and bias bounds for the rows of one question."""
+    """Estimates, interval limits and bias bounds of one question, with an entry for each target and state."""
 
     mean: NDArray[np.float64]
     lower: NDArray[np.float64]
@@ -213,38 +212,41 @@ class AnswerRows(NamedTuple):
         cls, question: Any, value: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64],
         bias: NDArray[np.float64], widening: NDArray[np.float64] | None = None,
     ) -> AnswerRows:  # fmt: skip
-        """Return intervals widened by the bias (or by `widening`) on both sides, inside the bounds of a question."""
+        """Return the rows with intervals widened on both sides by the bias (or by `widening`).
+
+        The intervals are cut at the least and the largest possible value (the `bounds` of the question).
+        """
         (least, most), wider = question.bounds, bias if widening is None else widening
         return cls(value, np.maximum(lower - wider, least), np.minimum(upper + wider, most), bias)
 
 
 class Method(ABC):
-    """A method of estimation. An instance is a proposal for one query, with its plan and the results of planning.
+    """Base class of the methods of `estimate`; an instance is a proposal: a query with a plan for its answer.
 
     Attributes
     ----------
     name : str
         Name of the method, as `estimate` takes it.
     is_certified : bool
-        Whether its answers come with a guarantee.
+        Whether answers of the method come with a guarantee.
     is_certain : bool
-        Whether its intervals are valid with certainty: no random draws are involved.
+        Whether intervals are valid with certainty: no random draws are involved.
     in_auto : bool
-        Whether "auto" considers it.
+        Whether method="auto" considers the method.
     works_nearby : bool
-        Whether it reads only variables near the targets, and so works on a part of a larger model.
+        Whether the method reads only variables near the targets, and so can work on a ball around them.
     reach : int
-        Multiple of the usual first radius around the targets.
+        Radius of the first ball around the targets, as a multiple of the usual one.
     outcomes : str
-        Noun for the outcomes counted, such as "chains".
+        Noun for the draws that are counted, such as "chains".
     remedy : str
-        Advice for users where there is no certificate.
+        Advice for users if the method has no certificate.
     bias_is_proven : bool
-        Whether its bias bound is valid with certainty, not only with a confidence.
+        Whether bias bounds are valid with certainty, not only with a confidence.
     has_proof : bool
-        Whether its answers can be written as proofs.
+        Whether answers can be written as proofs.
     share : float
-        Share of the remaining planning time that it may use in "auto", unless it is the last method.
+        Share of the remaining planning time that the method may use in "auto", unless it is the last method.
     """
 
     name: ClassVar[str]
@@ -262,26 +264,27 @@ class Method(ABC):
     def __init__(self, query: Query, plan: Plan) -> None:
         self.query, self.plan = query, plan
         self.known: list[Estimate] = []  # certain intervals of other methods
-        self.refusals: dict[str, str] = {}  # reasons of the other methods, if this one misses the tolerance
+        self.refusals: dict[str, str] = {}  # why the other methods have no proposal, if this one misses the tolerance
 
     def narrow(self, estimate: Estimate, tolerance: float | None = None) -> Estimate:
-        """Return an answer; one that misses the tolerance is intersected with the certain intervals of other methods.
+        """Intersect an answer that misses the tolerance with the certain intervals of other methods.
 
-        With a proof nothing is intersected: a proof is about the intervals of one method.
+        Other answers are returned unchanged. If a proof is wanted, nothing is intersected: a proof is about the
+        intervals of one method.
         """
         is_missed = self.misses(estimate, tolerance) and not self.query.proof
         return intersect(estimate, self.known) if is_missed else estimate
 
     def misses(self, estimate: Estimate, tolerance: float | None = None) -> bool:
-        """Return whether some interval is wider than the tolerance."""
+        """Return whether some interval of the estimate is wider than the tolerance."""
         return bool((estimate.half_width > (tolerance or self.query.tolerance)).any())
 
     def too_wide(self, estimate: Estimate, reason: str, remedy: str) -> CertificateError:
-        """Return the error for an answer that misses the tolerance; it carries the intervals."""
+        """Return the `CertificateError` for an answer that misses the tolerance, with the answer as its result."""
         return CertificateError({self.name: reason}, remedy, result=estimate)
 
     def describe_wide(self, estimate: Estimate) -> tuple[int, int, str]:
-        """Count the targets with intervals wider than the tolerance, and all targets; describe the widest interval."""
+        """Return the number of targets with too wide intervals, that of all targets, and words about the widest one."""
         names = [name_of(target) for target in estimate.targets]
         pairs = zip(names, estimate.half_width, strict=True)
         wide = {name for name, half_width in pairs if half_width > self.query.tolerance}
@@ -290,18 +293,18 @@ class Method(ABC):
 
     @classmethod
     def asking_seconds(cls, query: Query, quickly: bool) -> float | None:
-        """Return the least seconds that "auto" spends on asking this method; None if it is not asked.
+        """Return the least seconds that planning with this method takes; None if "auto" should not ask it.
 
-        `quickly`: before the methods that may need long to plan (see `Choice`).
+        `quickly` is true in the first round, which looks for answers that are certain and almost finished by planning.
         """
         return None if quickly else 0.0
 
     @classmethod
     @abstractmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
-        """Return this method's proposal, or the best one so far if that is better.
+        """Return this method's proposal for the query, or the best one so far (`choice.best`) if that is better.
 
-        Raise `CertificateError` or `BudgetError` if it has no proposal.
+        Raise `CertificateError` or `BudgetError` if the method has no proposal.
         """
 
     @abstractmethod
@@ -309,17 +312,23 @@ class Method(ABC):
         """Return the answer to the planned query."""
 
     def begin(self, sequence: np.random.SeedSequence, running: Running) -> Run | None:
-        """Return the run that gives the answer, so that several can be drawn together; None if nothing is drawn."""
+        """Return a run that is still to be drawn, so that runs of several queries can be drawn together.
+
+        Return None if the method draws nothing, or if its draws cannot wait for those of other queries.
+        """
         return None
 
     @classmethod
     @abstractmethod
     def explain(cls, estimate: Estimate) -> list[str]:
-        """Explain in a few paragraphs why the intervals are valid, or why they may not be."""
+        """Explain in a few paragraphs why the intervals are valid, or why they may not be valid."""
 
     @classmethod
     def curve(cls, estimate: Estimate, model: Model | None) -> Curve | None:
-        """Return the bound as a function of the steps, if any; `model` is conditioned on the evidence."""
+        """Return the bound on the bias after each number of steps, to be plotted; None if the method has no such bound.
+
+        `model` is the model conditioned on the evidence.
+        """
         return None
 
     def assemble(
@@ -327,7 +336,7 @@ class Method(ABC):
         *, samples: Samples | None = None, certificate: Variation | None = None,
         seed: np.random.SeedSequence | None = None, run: Run | None = None,
     ) -> Estimate:  # fmt: skip
-        """Assemble the estimate from the rows of all questions; `run` has the draws, if there are any."""
+        """Make an estimate from the rows of all questions; `run` has the draws, if there are any."""
         targets, states = map(list, zip(*(row for one in self.query.questions for row in one.rows), strict=True))
         mean, lower, upper, bias = (frozen(np.concatenate(column)) for column in zip(*rows, strict=True))
         plan, kept = plan or self.plan, None if seed is None else kept_seed(seed)
@@ -341,7 +350,7 @@ class Method(ABC):
 
     @classmethod
     def draft(cls, query: Query, reason: str, bias: float | None, **parts: Any) -> Plan:
-        """Return a plan of this method, with the fields common to all plans filled in."""
+        """Return a plan of this method: fields that follow from the query are filled in, `parts` has the others."""
         averaged = not all(question.is_counted for question in query.questions)
         counted_first = sorted(query.questions, key=lambda question: not question.is_counted)
         names = dict.fromkeys(question.interval for question in counted_first)
@@ -355,34 +364,34 @@ class Method(ABC):
 
     @classmethod
     def refuse(cls, reason: str) -> CertificateError:
-        """Return the error to raise where the method has no proposal."""
+        """Return the `CertificateError` that says why this method has no proposal."""
         return CertificateError({cls.name: reason}, cls.remedy)
 
     @classmethod
     def refuse_many_states(cls, query: Query, question: TargetQuestion) -> None:
-        """Refuse a question about the joint law of more states than may be summed."""
+        """Raise an error if the question needs a joint law with more states than may be summed."""
         states = math.prod(query.model._form.cardinalities[question.positions].tolist())
         if question.needs_joint_law and states > _MAX_JOINT_STATES:
             count = f"{states:.3g}" if states < 1e300 else "more than 1e300"
             raise cls.refuse(
                 f"{shown(question.rows[0][0])!r} depends on {count} joint states, more than the {_MAX_JOINT_STATES} "
-                "that are summed."
+                "that may be summed."
             )
 
     def updated(self) -> NDArray[np.int64]:
-        """Return the positions of the variables whose neighbours the answer uses; empty if it uses the whole model."""
+        """Return the positions of variables whose neighbours the answer depends on; empty for the whole model."""
         scan, n = self.plan.scan, self.query.model.n_variables
         return np.empty(0, dtype=np.int64) if scan is None else scan._updates(n)
 
     def needed_updates(self) -> int:
-        """Return the least number of updates, whatever the outcomes: means may stop early, counts do not."""
+        """Return the least number of Gibbs updates that an answer can take: means may stop early, counts do not."""
         if self.plan.scan is None or not self.plan.stops_early:
             return self.plan.updates
         return len(self.plan.scan) * self.query.least_chains(self.plan.monte_carlo)
 
 
 class Nothing(Method):
-    """The vacuous answer when no method has a result: limits that are valid for every model."""
+    """The vacuous answer, given when no method has a result: limits that are valid for every model."""
 
     name: ClassVar[str] = "none"
     in_auto: ClassVar[bool] = False
@@ -406,7 +415,7 @@ class Nothing(Method):
 
 
 def nothing_known(query: Query) -> Estimate:
-    """Return the vacuous answer to a query."""
+    """Return the vacuous answer to a query: limits that are valid for every model."""
     return Nothing.propose(query, Choice()).answer(np.random.SeedSequence(0), Running())
 
 
@@ -415,9 +424,10 @@ def carry_estimate(
     query: Query, plan: Plan | None = None, part: Numbering | None = None,
     adapt: Callable[[Estimate], Estimate] | None = None,
 ) -> Iterator[None]:  # fmt: skip
-    """Attach an estimate, at worst a vacuous one, to errors without one, and a plan to errors about budgets.
+    """Attach a partial estimate, at worst the vacuous one, to errors raised in this context.
 
-    Either `adapt` changes each estimate, or scans are renumbered as in the model that `part` belongs to.
+    A `BudgetError` gets a plan as well. Estimates are changed by `adapt` if given; otherwise their scans are renumbered
+    from the submodel `part` to the whole model.
     """
 
     def carried(result: Estimate | None) -> Estimate:
@@ -439,16 +449,16 @@ def carry_estimate(
 
 
 def allowed_seconds(query: Query, usual: float) -> float:
-    """Return the seconds that an answer may be expected to take; `usual`: where the call has no time limit."""
+    """Return how many seconds an answer may be expected to take: the time limit, or `usual` seconds without one."""
     return usual if query.time_limit in (None, math.inf) else min(query.time_limit or 0.0, MOST_SECONDS)
 
 
 def register(method: type[Method]) -> type[Method]:
-    """Register a method under its name; "auto" asks methods in the order of registration."""
+    """Register a method under its name; "auto" asks the methods in the order of registration."""
     METHODS[method.name] = method
     return method
 
 
 def interrupted(estimate: Estimate) -> Interrupted:
-    """Return the error for Ctrl-C, with the partial result."""
+    """Return the error that Ctrl-C raises, with the partial result."""
     return Interrupted(f"the intervals so far have half-widths up to {estimate.half_width.max():.3g}", result=estimate)

@@ -1,8 +1,8 @@
-"""Intersections of the intervals that several methods found for the same rows. [trusted]
+"""Intersect the intervals that several methods found for the same targets. [trusted]
 
 Certain intervals are all valid, and so is their intersection. At most one of the methods may have intervals that are
 valid only with a confidence, which is then the confidence of the intersections. Two such methods would have to share
-the error probability before either of them draws, so that a second one is refused here.
+the error probability before either of them draws; here a second one is therefore refused.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dobrushin._estimate.answer import Estimate
 
 
 def intersect(estimate: Estimate, others: Sequence[Estimate]) -> Estimate:
-    """Return an estimate whose intervals are intersected with certain intervals of other estimates, row by row.
+    """Intersect the intervals of an estimate, row by row, with the certain intervals of other estimates.
 
-    Each row keeps the value and the bias bound of the narrower interval, and `Estimate.methods` names its methods.
-    Plan and seed come from the estimate, unless every row is better in another one.
+    Each row keeps the value and the bias bound of the narrower interval; `Estimate.methods` names the methods of each
+    row. Plan and seed are those of `estimate`, unless another estimate is better in every row.
     """
     lower, upper = estimate.lower, estimate.upper
     helping = [other for other in others if ((other.lower > lower) | (other.upper < upper)).any()]
@@ -35,7 +35,7 @@ def _intersect_two(estimate: Estimate, other: Estimate) -> Estimate:
     if other.confidence < 1.0:
         raise ValueError("the intervals of another method may be intersected only if they are certain")
     lower, upper = np.maximum(estimate.lower, other.lower), np.minimum(estimate.upper, other.upper)
-    # The certain interval is valid; an interval with a confidence that does not meet it has failed.
+    # The certain interval is valid. If it is disjoint from an interval with a confidence, that interval has failed.
     has_failed = lower > upper
     lower, upper = np.where(has_failed, other.lower, lower), np.where(has_failed, other.upper, upper)
     is_own = ((lower == estimate.lower) & (upper == estimate.upper)) & ~has_failed

@@ -38,12 +38,13 @@ from dobrushin.typing import Evidence, ModelLike, PartitionMethod, Seed
 
 # "auto" sums over all states if this is expected to take at most `_QUICK_SECONDS`; larger models are not tried.
 _QUICK_SECONDS, _MAX_VARIABLES = 10.0, 2**15
-# Numbers of levels between two cuts, in the order in which they are tried, and the largest number of table entries of
-# the sums between the cuts.
+# A cut takes every k-th level of a breadth-first search: the spacings k in the order in which they are tried, and the
+# largest number of table entries of the sums over the variables between the levels.
 _SPACINGS, _MAX_ENTRIES = (24, 16, 12, 8, 6, 4, 3, 2, 1), 2.0**28
-# Size of the mini-buckets in bits; above this logarithm of U / Z weights are refused; the largest number of tries.
+# Size of the mini-buckets in bits; the largest log(U / Z) at which weighted draws are used, for the upper bound U of Z;
+# the largest number of weighted draws.
 _BITS, _MAX_GAP, _MAX_TRIES = 16.0, 12.0, 2**24
-# Seconds to find out whether the first factor of the chain rule is certain.
+# Seconds to find out whether the first factor of the chain rule has a bound without random draws.
 _PLANNING_SECONDS = 2.0
 # Attempts at one conditional probability, each with half of the error probability of the one before.
 _ATTEMPTS = 6
@@ -190,14 +191,14 @@ def log_evidence(
 
 
 class _Chain:
-    """The factors of the chain rule: conditional probabilities that are estimated one after the other.
+    """The chain rule: a probability as a product of conditional ones, which are estimated one after the other.
 
     Attributes
     ----------
     given : dict from label to state
-        The evidence, and the variables whose factors are already multiplied.
+        The evidence, and the states of the variables whose conditional probabilities are already in the product.
     confidence : float
-        1 as long as no factor involved random draws.
+        1 as long as no conditional probability involved random draws.
     """
 
     def __init__(
@@ -220,7 +221,10 @@ class _Chain:
         return self.model._form.tables()
 
     def exact(self, evidence: Mapping[Hashable, int], seconds: float = math.inf) -> LogPartition:
-        """Return log Z given evidence by sums over all states; `BudgetError` if they are expected to take longer."""
+        """Return log Z given evidence by sums over all states.
+
+        Raise `BudgetError` if they are expected to take more than `seconds`.
+        """
         limit, working = read_memory(self._settings.memory_limit), Working()
         plan = plan_partition(self._tables, digits_of(self.model, evidence), limit, working)
         if plan.seconds > seconds:
@@ -229,17 +233,20 @@ class _Chain:
             return plan.run(working, limit, self._settings.backend)
 
     def try_exact(self, *cases: Mapping[Hashable, int]) -> list[LogPartition] | None:
-        """Return log Z given each evidence, or None where sums over all states would take long."""
+        """Return log Z given each of several pieces of evidence; None if sums over all states would take too long."""
         if not self.model._is_whole or self.model.n_variables > _MAX_VARIABLES:
             return None
         try:
             return [self.exact(evidence, _QUICK_SECONDS) for evidence in cases]
         except BudgetError as refusal:
-            log.info("not by sums over all states: %s", refusal)
+            log.info("sums over all states were refused: %s", refusal)
             return None
 
     def weigh(self, evidence: Mapping[Hashable, int], share: float = 1.0) -> LogPartition:
-        """Return log Z given evidence by weighted tries, with a share of the tolerance and of the error probability."""
+        """Return log Z given evidence by weighted draws from mini-buckets.
+
+        The interval uses this share of the tolerance and of the error probability.
+        """
         aim, error = share * self.tolerance, share * (1.0 - self._settings.confidence)
         try:
             rest, constant = condition(self._tables, digits_of(self.model, evidence))
@@ -256,7 +263,7 @@ class _Chain:
         if not pilot.gap <= _MAX_GAP:
             reason = f"the bound by mini-buckets is about e^{pilot.gap:.3g} times the partition function."
             raise CertificateError({"weights": reason}, "")
-        # A hundredth of the error probability is for the precision of random numbers.
+        # A hundredth of the error probability is kept for the rounding of random numbers.
         most = int(min(_MAX_TRIES, 0.01 * error / max(float(runner.error[0]), UNIT)))
         tries = int(min(most, 3.0 * math.log(2.0 / error) / (aim * aim * pilot.share) + 1000.0))
         (sequence,) = self._sequence.spawn(1)
@@ -272,16 +279,17 @@ class _Chain:
                 raise Interrupted(f"the logarithm is known to within {half:.3g} so far", result=found)
             if draws.trouble is not None or half <= aim or tries == most:
                 break
-            tries = min(most, 2 * tries)  # the same tries and as many more: the interval holds after any number
+            tries = min(most, 2 * tries)  # the earlier draws and as many more: the interval holds after any number
         if half > aim:
-            reason = f"after {draws.tries} tries the logarithm is known to within {half:.3g}, not {aim:.3g}."
-            raise CertificateError(
-                {"weights": reason}, "What may help: a larger tolerance or time limit.", result=found
-            )
+            reason = f"after {draws.tries} weighted draws the logarithm is known to within {half:.3g}, not {aim:.3g}."
+            raise CertificateError({"weights": reason}, "A larger tolerance or time limit may help.", result=found)
         return found
 
     def weigh_evidence(self, observed: Mapping[Hashable, int]) -> LogPartition:
-        """Return log P of evidence by two sums, each with half of the tolerance and of the error probability."""
+        """Return log P(evidence) as a difference of two logarithms, each estimated by weighted draws.
+
+        Each has half of the tolerance and half of the error probability.
+        """
         sums: list[LogPartition] = []
         trouble: CertificateError | None = None
         for evidence in (observed, {}):
@@ -296,11 +304,11 @@ class _Chain:
             raise no_allowed_state(self._tables)
         answer = LogPartition.ratio(*sums)
         if trouble is not None:
-            raise trouble.with_result(answer)  # not log Z, which it came with
+            raise trouble.with_result(answer)  # in place of log Z, the error's own result
         return answer
 
     def is_certain(self, labels: list[Hashable], factors: int) -> bool:
-        """Return whether a method without random draws can bound the first factor of the chain rule quickly."""
+        """Return whether a method without random draws can soon bound the first factor of the chain rule."""
         if not labels:
             return True
         settings = replace(self._settings, tolerance=min(0.1, 0.2 * self.tolerance / factors))
@@ -311,14 +319,17 @@ class _Chain:
             return False
 
     def log_partition(self, cut: NDArray[np.int64]) -> LogPartition:
-        """Return log Z by the chain rule for the likeliest states of a cut."""
+        """Return log Z by the chain rule, applied to the likeliest states of the variables `cut`."""
         log.info("chain rule over %d of %d variables", len(cut), self.model.n_variables)
         factors = self.log_probability([(self.model.labels[i], None) for i in cut.tolist()])
         rest = self.exact(self.given)
         return LogPartition.ratio(rest, factors)
 
     def log_probability(self, factors: Sequence[tuple[Hashable, Any]]) -> LogPartition:
-        """Return log P of pairs (label, state), by the chain rule; for a state None the likeliest state is taken."""
+        """Return the logarithm of a joint probability by the chain rule.
+
+        `factors` are pairs (label, state); where the state is None, the likeliest state is taken.
+        """
         logs, room = [], self.tolerance
         with bar(len(factors), "multiplying probabilities", "factors") as report:
             for done, (label, state) in enumerate(factors):
@@ -337,7 +348,11 @@ class _Chain:
         return LogPartition(value, 0.5 * (upper - lower) + rounding, "chain", self.confidence)
 
     def _factor(self, label: Hashable, state: Any, error: float, factors: int) -> tuple[Any, float, float]:
-        """Return the state and an interval for its probability, whose logarithm has a half-width of at most `error`."""
+        """Return a state of a variable, with an interval for its conditional probability.
+
+        The logarithm of this interval has a half-width of at most `error`. If `state` is None, the likeliest one is
+        taken.
+        """
         alpha = (1.0 - self._settings.confidence) / factors
         tolerance = min(0.1, 0.5 * error)
         for _ in range(_ATTEMPTS):
@@ -346,7 +361,7 @@ class _Chain:
             answer = self._estimate(label, settings)
             if answer.confidence < 1.0 and alpha < LEAST_ERROR:
                 reason = f"each of {factors} factors would need an error probability below {LEAST_ERROR:g}."
-                raise CertificateError({"chain": reason}, "What may help: a lower confidence.")
+                raise CertificateError({"chain": reason}, "A lower confidence may help.")
             states = list(self.model.states(self.model.index(label)))
             k = int(np.argmax(answer.value)) if state is None else states.index(state)
             low, high = float(answer.lower[k]), float(answer.upper[k])
@@ -357,7 +372,7 @@ class _Chain:
             tolerance = min(0.1 * tolerance if low == 0.0 else 0.9 * error * low, 0.5 * tolerance)
         hint = "; it may be impossible" if low == 0.0 else ""
         reason = f"the probability of {printable(label)} is between {low:.3g} and {high:.3g}{hint}."
-        raise CertificateError({"chain": reason}, "What may help: a larger tolerance, or method='exact'.")
+        raise CertificateError({"chain": reason}, "A larger tolerance or method='exact' may help.")
 
     def _estimate(self, label: Hashable, settings: Settings) -> Estimate:
         (sequence,) = self._sequence.spawn(1)
@@ -368,11 +383,11 @@ class _Chain:
             raise CertificateError({"chain": reason}, "") from None
 
     def _left(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the positions of variables that are not observed."""
+        """Return those of the positions whose variables are not observed."""
         return np.setdiff1d(positions, [self.model.index(label) for label in self.given])
 
     def cut(self) -> NDArray[np.int64]:
-        """Return variables that cut the graph into pieces of small treewidth: every few levels of a sweep."""
+        """Return variables whose removal leaves pieces of small treewidth: some levels of a breadth-first search."""
         n, sizes = self.model.n_variables, self._tables.cardinalities
         start, neighbors = self._tables.adjacency
         left = self._left(np.arange(n))
@@ -394,7 +409,7 @@ class _Chain:
 
 
 def _levels(graph: Any) -> NDArray[np.int64]:
-    """Return the distance of each variable from a variable at the end of its component."""
+    """Return the distance of each variable from a most peripheral variable of its component."""
     n = graph.shape[0]
     _, component = csgraph.connected_components(graph, directed=False)
     _, ends = np.unique(component, return_index=True)

@@ -1,8 +1,8 @@
 """Split a query into subproblems, each with its own best method, so that a hard one does not spoil the rest. [trusted]
 
-A subproblem has the targets of one component, or the targets among the variables relevant to one target: in a Bayesian
-network these may have small treewidth where the whole model has not. The error probability is shared in proportion to
-the number of intervals: all intervals hold at once, as in one run (Bonferroni).
+A subproblem consists of the targets in one connected component, or of the targets among the variables relevant to one
+target: in a Bayesian network these may have small treewidth where the whole model has not. The error probability is
+shared in proportion to the number of intervals, so that all intervals hold at once, as in one run (Bonferroni).
 """
 
 from __future__ import annotations
@@ -38,35 +38,34 @@ _SMALL_BITS = 16
 _MAX_PAIRS = 4_000_000
 # A certain answer for the whole query, expected within this number of seconds, is preferred.
 _SOON_SECONDS = 0.5
-# Number of parts that may be simulated although they will miss the tolerance: each takes 30 s or more.
+# Number of subproblems that may be simulated although they will miss the tolerance: each takes 30 s or more.
 _MAX_HARD_PARTS = 1
-# Marks the random bits of parts after the first.
+# Key of the random bits of sampled subproblems after the first.
 _OWN = (1990, 4)
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """The query of one part, and the rows of the whole answer that it fills."""
+    """One subproblem: its query, and the rows of the whole answer that it fills."""
 
     query: Query
     rows: NDArray[np.int64]
     method: Method | None = None
-    reason: str = ""  # why there is no method
-    partial: Estimate | None = None  # intervals that were found without one
+    reason: str = ""  # why no method was found
+    partial: Estimate | None = None  # intervals that were found although no method reaches the tolerance
 
     @property
     def words(self) -> str:
-        """Return the name of the part for messages."""
+        """Return the name of the subproblem for messages."""
         first = self.query.questions[0].rows[0][0]
         return f"the part of {shown(first)!r} ({counted(self.query.model.n_variables, 'variable')})"
 
     @property
     def draws(self) -> bool:
-        """Return whether the part has a method that draws."""
         return self.method is not None and not self.method.plan.is_certain
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> tuple[Estimate | None, str]:
-        """Return the estimate, if any, and the reason if it misses the tolerance."""
+        """Return the subproblem's estimate or None, and the reason if it misses the tolerance, else ""."""
         if self.method is None:
             return self.partial, self.reason
         try:
@@ -77,7 +76,7 @@ class _Piece:
 
 
 class ByParts(Method):
-    """One method for each part."""
+    """The method "parts": subproblems that are answered separately, each by its own method."""
 
     name: ClassVar[str] = "parts"
     bias_is_proven: ClassVar[bool] = False
@@ -89,7 +88,7 @@ class ByParts(Method):
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
         best = choice.best
-        # The search for parts takes time as well.
+        # A quick answer to the whole query is taken as it is: the search for subproblems takes time as well.
         if query.is_part or (best is not None and (not best.plan.is_certain or best.plan.seconds <= _SOON_SECONDS)):
             return best
         pieces = _split(query)
@@ -97,7 +96,7 @@ class ByParts(Method):
             if choice.by_name:
                 raise cls.refuse("all targets depend on the same variables, so the query cannot be split.")
             return best
-        choice.can_sample = True  # later methods are considered for each part
+        choice.can_sample = True  # later methods are considered for each subproblem
         if best is not None:
             faster = _plan_faster(pieces, query.budget, best.plan.seconds)
             return best if faster is None else cls(query, cls._draft(query, faster), faster)
@@ -124,7 +123,10 @@ class ByParts(Method):
         return replace(plan, is_certain=is_certain, interval="none needed" if is_certain else plan.interval)
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-        """Return the answers of all parts; a `CertificateError` with all intervals if a part misses the tolerance."""
+        """Answer all subproblems and return their answers as one estimate.
+
+        Raise `CertificateError`, with all intervals, if a subproblem misses the tolerance.
+        """
         # The vacuous limits are valid for every model.
         least = np.concatenate([np.full(len(question), question.bounds[0]) for question in self.query.questions])
         most = np.concatenate([np.full(len(question), question.bounds[1]) for question in self.query.questions])
@@ -169,7 +171,7 @@ class ByParts(Method):
         return whole
 
     def so_far(self) -> Estimate | None:
-        """Return the certain intervals that were found while the parts were planned."""
+        """Return the certain intervals that were found while the subproblems were planned."""
         try:
             return self.answer(np.random.SeedSequence(0), Running())
         except CertificateError as error:
@@ -192,7 +194,10 @@ _BY_PARTS = "targets that depend on the same variables form a part, and each par
 
 
 def _plan_all(pieces: list[_Piece], budget: float | None) -> list[_Piece]:
-    """Choose a method for each part; after `_MAX_HARD_PARTS` hard parts, only exact sums are tried for the others."""
+    """Choose a method for each subproblem.
+
+    After `_MAX_HARD_PARTS` subproblems that miss the tolerance, only exact sums are tried for the others.
+    """
     planned: list[_Piece] = []
     hard = 0
     for piece in pieces:
@@ -211,9 +216,10 @@ def _plan_all(pieces: list[_Piece], budget: float | None) -> list[_Piece]:
 
 
 def _plan_faster(pieces: list[_Piece], budget: float | None, seconds: float) -> list[_Piece] | None:
-    """Choose a method for each part, so that all reach the tolerance in less than `seconds` together; None if none do.
+    """Choose methods with which all subproblems together take less than `seconds`; None if that is impossible.
 
-    The largest parts come first: the search ends as soon as they take as long.
+    All of them must reach the tolerance. The largest subproblems come first, so that the search ends early if they take
+    too long.
     """
     planned: list[_Piece] = []
     for piece in reversed(pieces):
@@ -231,7 +237,10 @@ def _plan_faster(pieces: list[_Piece], budget: float | None, seconds: float) -> 
 
 
 def _own_run(number: int, sequence: np.random.SeedSequence, running: Running) -> tuple[np.random.SeedSequence, Running]:
-    """Return the seed and checkpoint of a part; the first sampled part uses those of the call, so it can be resumed."""
+    """Return the seed and the checkpoint of sampled subproblem number `number`.
+
+    The first one uses those of the call, so that it can be resumed.
+    """
     if not number:
         return sequence, running
     child = child_seed(sequence, *_OWN, number)
@@ -241,7 +250,7 @@ def _own_run(number: int, sequence: np.random.SeedSequence, running: Running) ->
 
 
 def _split(query: Query) -> list[_Piece]:
-    """Split the query into parts; return an empty list if there is only one."""
+    """Split the query into subproblems; return an empty list if there is only one."""
     homes = _by_relevance(query) or _by_component(query)
     pieces: dict[int, tuple[list[TargetQuestion], list[NDArray[np.int64]]]] = {}
     first = 0
@@ -255,12 +264,12 @@ def _split(query: Query) -> list[_Piece]:
     if len(pieces) < 2:
         return []
     whole = [_Piece(_share(query, questions), np.concatenate(places)) for questions, places in pieces.values()]
-    # Small parts first, so that a hard part cannot use up their time.
+    # Small subproblems first, so that a hard one cannot use up their time.
     return sorted(whole, key=lambda piece: piece.query.model.n_variables)
 
 
 def _share(query: Query, questions: list[TargetQuestion]) -> Query:
-    """Return the query about one part, with its share of the error probability."""
+    """Return the query of one subproblem, with its share of the error probability."""
     share = sum(question.intervals for question in questions) / query.intervals
     confidence = math.nextafter(1.0 - (1.0 - query.confidence) * share, 1.0)  # rounded upwards
     if confidence >= 1.0:
@@ -272,7 +281,10 @@ def _share(query: Query, questions: list[TargetQuestion]) -> Query:
 
 
 def _cut(question: TargetQuestion, home: NDArray[np.int64]) -> Iterator[tuple[int, TargetQuestion, NDArray[np.bool_]]]:
-    """Cut a question by the parts of its variables: number of the part, question, and mask of its rows."""
+    """Split a question by subproblem: yield the number of the subproblem, its question, and a mask of its rows.
+
+    `home` has the number of the subproblem of each variable of the question.
+    """
     if not isinstance(question, SingleMarginals):
         yield int(home[0]), question, np.ones(len(question), dtype=bool)
         return
@@ -286,9 +298,9 @@ def _cut(question: TargetQuestion, home: NDArray[np.int64]) -> Iterator[tuple[in
 
 
 def _by_component(query: Query) -> list[NDArray[np.int64]]:
-    """Return for each variable of each question the number of its component, and -1 for small components.
+    """Return, for each variable of each question, the number of its component; -1 for all small components.
 
-    A question about several components joins them.
+    Components that share a question count as one.
     """
     component = query.model._form.components().astype(np.int64)
     count = int(component.max()) + 1
@@ -306,11 +318,12 @@ def _by_component(query: Query) -> list[NDArray[np.int64]]:
 def _by_relevance(query: Query) -> list[NDArray[np.int64]] | None:
     """Group the variables of the questions by relevance; return the number of the group of each variable.
 
-    The target with the most relevant variables begins the first group, which has all targets among these variables, and
-    so on. None if no variable is barren (then groups are connected components), or if there are too many targets.
+    The target with the most relevant variables begins the first group, which has all targets among these variables; the
+    next group is found in the same way among the other targets. Return None if there are too many targets, or if all
+    variables are relevant to all targets of a component: groups are then connected components.
     """
     form, n = query.model._form, query.model.n_variables
-    # Targets that are answered together: number of their question, columns of the question, positions of variables.
+    # Targets that are answered together: number of the question, columns of the question, positions of the variables.
     units: list[tuple[int, slice, NDArray[np.int64]]] = []
     for k, question in enumerate(query.questions):
         size = len(question.positions)

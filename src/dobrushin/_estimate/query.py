@@ -1,4 +1,4 @@
-"""Queries, read and checked, and the interface of a kind of model to the methods (`Space`)."""
+"""Queries, read and checked; and `Space`, the interface through which methods use a model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 LEAST_ERROR = 1e-12
 # Largest number of joint states of a joint marginal: each needs an interval.
 _MAX_JOINT_STATES = 2**16
-# Chains come in groups of 64.
+# Chains are drawn in groups of 64.
 _LANES = 64
 # Number of target variables from which on a search for a scan takes too long.
 _MANY_TARGETS = 10**5
@@ -48,7 +48,7 @@ _MANY_TARGETS = 10**5
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a call, which do not depend on the model."""
+    """Settings of a call that do not depend on the model."""
 
     tolerance: float
     confidence: float
@@ -83,12 +83,13 @@ class Query(Settings):
     Attributes
     ----------
     space : Space
-        The model given the evidence. Each method uses the attributes of its own kind of model.
+        The model given the evidence, with cached results. Each method uses the attributes of its own kind of model.
     questions : list of TargetQuestion
     border : array of bool, or None
-        For a part of a larger model, the variables with neighbours outside of the part; None for a whole model.
+        For a ball cut out of a larger model, marks the variables with neighbours outside of the ball; None for a whole
+        model.
     relevance : str
-        How many variables are relevant to the targets; empty if no variable was dropped.
+        Text that says how many variables are relevant to the targets; empty if no variable was dropped.
     """
 
     space: Any
@@ -104,16 +105,16 @@ class Query(Settings):
 
     @property
     def is_part(self) -> bool:
-        """Return whether the model is a part of a larger one."""
+        """Return whether the model is a ball cut out of a larger one."""
         return self.border is not None
 
     def reaches_border(self, positions: NDArray[np.int64]) -> bool:
-        """Return whether some of these variables have neighbours outside of the model."""
+        """Return whether some of these variables have neighbours outside of the ball; False for a whole model."""
         return self.border is not None and bool(self.border[positions].any())
 
     @cached_property
     def intervals(self) -> int:
-        """Return the number of intervals that are valid at once."""
+        """Return the number of intervals that have to be valid at once."""
         return sum(question.intervals for question in self.questions)
 
     @cached_property
@@ -123,13 +124,13 @@ class Query(Settings):
 
     @cached_property
     def positions(self) -> NDArray[np.int64]:
-        """Return the increasing positions of the variables of all questions."""
+        """Return the positions of the variables of all questions, in increasing order."""
         named = np.concatenate([question.positions for question in self.questions])
         return distinct(named, self.model.n_variables)
 
     @cached_property
     def objective(self) -> Objective:
-        """Return the variables of all questions, each with its largest weight."""
+        """Return the variables of all questions, each weighted by the largest change that it can make to an answer."""
         weights = np.zeros(len(self.positions))
         for question in self.questions:
             np.maximum.at(weights, self.columns(question), question.weights)
@@ -137,21 +138,20 @@ class Query(Settings):
 
     @cached_property
     def labels(self) -> list[Hashable]:
-        """Return the labels of the variables of all questions."""
         return self.model._labels_at(self.positions)
 
     @property
     def is_about_most(self) -> bool:
-        """Return whether most variables are targets: sweeps are then as good as scans found by a search."""
+        """Return whether so many variables are targets that systematic sweeps are as good as a greedy scan."""
         asked = len(self.positions)
         return asked >= _MANY_TARGETS and 4 * asked >= self.model.n_variables
 
     def columns(self, question: TargetQuestion) -> NDArray[np.int64]:
-        """Return the places of a question's variables in `positions`."""
+        """Return the indices of a question's variables in `positions`."""
         return np.searchsorted(self.positions, question.positions)
 
     def biases(self, bounds: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Bound the bias of each row of each question, from bounds on the variables of the objective."""
+        """Bound the bias of each row of each question, given bounds on the bias of each variable in `positions`."""
         return [question.biases(bounds[own]) for question, own in zip(self.questions, self._columns, strict=True)]
 
     @cached_property
@@ -159,20 +159,20 @@ class Query(Settings):
         return [self.columns(question) for question in self.questions]
 
     def complete(self, order: NDArray[np.int64]) -> Scan:
-        """Return the scan of an order of updates; targets missing from the order are updated first, once each."""
+        """Return a scan that ends with this order; targets missing from the order are updated once each before it."""
         updated = np.zeros(self.model.n_variables, dtype=np.bool_)
         updated[order] = True
         missing = self.positions[~updated[self.positions]]
         return Scan(np.concatenate([missing, order]) if len(missing) else order)
 
     def least_chains(self, half_width: float) -> int:
-        """Return the least number of chains for any outcomes: means may stop early, counts do not."""
+        """Return the least number of chains that can give this half-width: means may stop early, counts do not."""
         if not any(question.is_counted for question in self.questions):
             return _LANES
         return -(-trials_needed(half_width, PLANNED * self.error) // _LANES) * _LANES
 
     def most_chains(self, half_width: float) -> int:
-        """Return the number of chains that the random error needs in the worst case."""
+        """Return the number of chains that gives this half-width for all outcomes."""
         chains = [self.least_chains(half_width)]
         aims = [half_width / question.span for question in self.questions if not question.is_counted]
         chains += [values_needed(aim, FINAL * self.error) for aim in aims if aim < 0.5]
@@ -180,7 +180,7 @@ class Query(Settings):
 
 
 def make_query(model: Model, targets: Any, given: dict[Hashable, Any], settings: Settings) -> Query:
-    """Return the query of a call whose evidence has been read."""
+    """Return the query of a call, given its evidence as read by `read_evidence`."""
     space = workspace(model).given(given)
     space = space.provable() if settings.proof else space
     questions = space.reader(model, given).read_targets(targets)
@@ -188,7 +188,7 @@ def make_query(model: Model, targets: Any, given: dict[Hashable, Any], settings:
 
 
 def read_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:
-    """Return the evidence by label with integer states, so that equal evidence is recognised."""
+    """Return the evidence as a dict from labels to integer states, so that equal evidence is recognised."""
     if evidence is None:
         return {}
     observed = model._read_evidence(evidence)
@@ -196,7 +196,7 @@ def read_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:
 
 
 class _StateReader(TargetReader):
-    """A reader of questions about variables with states."""
+    """Reader of targets (labels, joint marginals, statistics) of a model whose variables have states."""
 
     def read_variables(self, positions: NDArray[np.int64]) -> list[TargetQuestion]:
         labels = self.rest._labels_at(positions)
@@ -216,7 +216,7 @@ class _StateReader(TargetReader):
         raise ArgumentError("targets", f"labels, {self.kinds}: Exceeds, Between and Quantile are about fields", target)
 
     def _known_positions(self, labels: Iterable[Hashable]) -> NDArray[np.int64]:
-        """Return positions in the model without evidence; raise `ArgumentError` for unknown variables."""
+        """Return positions in the model before conditioning; raise `ArgumentError` for unknown labels."""
         return check.positions(list(labels), self.model.labels, self.model._lookup, "targets")
 
     def _read_statistic(self, statistic: Statistic) -> Mean:
@@ -243,22 +243,22 @@ class _StateReader(TargetReader):
         return [kinds[k] for k in sizes.tolist()]
 
     def _names(self, positions: NDArray[np.int64]) -> list[Sequence[Any]] | None:
-        """Return the names of the states; None if states are numbers."""
+        """Return the names of the states of each variable; None if states are numbers."""
         return None if self.rest._state_names is None else [self.rest._called(i) for i in positions.tolist()]
 
 
 class Space(ABC):
-    """A model, possibly conditioned on evidence, with the data that planning needs for its kind of variables.
+    """A model, possibly conditioned on evidence, with cached results and the methods for its kind of variables.
 
-    Each kind of variables has a subclass with its reader of targets, its methods, its rows of influence and the initial
-    state of chains; a kernel (`make_runner`) draws the chains. All kinds share the rest: reading a call, choosing a
-    scan and a method, running chains, intervals, checkpoints, many queries.
+    Each kind of variables (with states, or continuous) has a subclass that supplies the reader of targets, the methods,
+    the rows of the influence matrix and the initial state of chains. All kinds share the rest: reading a call, choosing
+    a scan and a method, running chains, intervals, checkpoints, many queries.
 
     Attributes
     ----------
     model : Model
     noun : str
-        Quantity that a label as target stands for: "probability" or "mean".
+        Quantity that is estimated for a label: "probability" or "mean".
     place : Numbering or None
         Positions of the variables in the original model.
     can_shrink : bool
@@ -266,9 +266,9 @@ class Space(ABC):
     is_replayed : bool
         Whether proofs contain the seed, so that the checker draws the same chains.
     initial : float or array
-        Bounds on the disagreement of initial states, in the units of `rows`.
+        Bounds on the disagreement of the initial state with the stationary distribution, in the units of `rows`.
     start : object
-        The `initial` of `sample` for chains.
+        Initial state of the chains, as the argument ``initial`` of `sample`.
     """
 
     model: Model
@@ -282,18 +282,18 @@ class Space(ABC):
     @property
     @abstractmethod
     def rows(self) -> RowSource:
-        """Return the rows of the influence matrix, in units in which no disagreement exceeds 1."""
+        """Return the source of the influence matrix's rows, scaled to units in which no disagreement exceeds 1."""
 
     @property
     @abstractmethod
     def methods(self) -> Mapping[str, type[Method]]:
-        """Return the methods by name."""
+        """Return the methods for this kind of variables, by name."""
 
     def candidates(self, query: Query) -> list[type[Method]]:
-        """Return the methods that "auto" considers for a query, in order.
+        """Return the methods that "auto" considers for a query, in the order in which they are asked.
 
-        For a query about a part of a model, only methods that work on parts are considered: others would answer as if
-        the model ended at the border of the part.
+        For a query on a ball, only methods that work on balls are considered: others would answer as if the model ended
+        at the border.
         """
         asked = (method for method in self.methods.values() if method.in_auto)
         able = (method for method in asked if method.works_nearby or not query.is_part)
@@ -301,26 +301,26 @@ class Space(ABC):
 
     @abstractmethod
     def read_tolerance(self, value: Any) -> float:
-        """Check a tolerance."""
+        """Check a tolerance and return it as a number."""
 
     @abstractmethod
     def reader(self, model: Model, evidence: dict[Hashable, Any]) -> TargetReader:
-        """Return the reader of targets for `model`; this space is that model given `evidence`."""
+        """Return the reader of targets for a call; this space is that of `model` conditioned on `evidence`."""
 
     @abstractmethod
     def condition(self, evidence: Mapping[Hashable, Any]) -> Space:
-        """Return the space of the model conditioned on evidence."""
+        """Return a new space: that of the model conditioned on evidence."""
 
     def given(self, evidence: Mapping[Hashable, Any]) -> Space:
-        """Return the space conditioned on evidence (labels to states or values); recent ones are cached."""
+        """Return the space of the model conditioned on evidence (labels to states or values), which may be cached."""
         return self.derive(frozenset(evidence.items()), lambda: self.condition(evidence)) if evidence else self
 
     def derive(self, key: Hashable, make: Callable[[], Space]) -> Any:
-        """Return the space of a derived model; recent ones are cached."""
+        """Return the space of a derived model, cached under `key`; if it is not in the cache, `make` makes it."""
         return self.model._memory.get(DERIVED, make, key)
 
     def provable(self) -> Space:
-        """Return a space whose bounds can all be stated in a proof."""
+        """Return a space whose bounds can all be stated in a proof; by default this space."""
         return self
 
 
@@ -330,15 +330,15 @@ METHODS: dict[str, type[Method]] = {}
 
 @dataclass(eq=False)
 class Workspace(Space):
-    """The space of a model of variables with states, kept as long as the model.
+    """The `Space` of a model whose variables have states, kept as long as the model.
 
     Attributes
     ----------
     place : Numbering or None
         Positions of the relevant variables in the original model; None if none were dropped.
     sum_plans : dict
-        Plans by the positions of the variables of a joint law; the empty key stands for all single variables. A refused
-        plan is replaced by the bytes that it might take, and the refusal.
+        Plans of sums, by the positions of the variables of a joint law; the empty key stands for the marginals of all
+        single variables. In place of a plan that was refused: the memory limit in bytes, and the refusal.
     sums : SumResult or None
         The marginals of all single variables.
     log_partition : LogPartition or None
@@ -370,7 +370,7 @@ class Workspace(Space):
 
     @property
     def rounding(self) -> float:
-        """Return a bound on the rounding error of the log-density, up to a constant.
+        """Return a bound on the rounding error of the log-density, up to an additive constant.
 
         The bound also holds for the error of each conditional law.
         """
@@ -378,17 +378,19 @@ class Workspace(Space):
 
     @property
     def rows(self) -> KnownInfluence:
-        """Return the rows of the influence, each computed once."""
+        """Return the rows of the influence matrix, each computed once and on demand."""
         return known_influence(self.model)
 
     @property
     def influence(self) -> Influence:
-        """Return the influence matrix of all variables."""
         return self.rows.whole
 
     @cached_property
     def start(self) -> Any:
-        """Return the initial state of chains: "uniform" or an allowed state; `ArgumentError` if none is allowed."""
+        """Return the initial state of chains: "uniform" or, if some states are forbidden, an allowed state.
+
+        Raise `ArgumentError` if no state is allowed.
+        """
         if not self.model._form.has_zeros:
             return "uniform"
         state = allowed_state(self.model._form)
@@ -397,7 +399,7 @@ class Workspace(Space):
         return state
 
     def impossible(self) -> ArgumentError:
-        """Return the error for a model without allowed states, or for impossible evidence."""
+        """Return the error for impossible evidence, or for a model without allowed states."""
         if self.is_given:
             return ArgumentError("evidence", "possible under the model", got="evidence of probability zero")
         return ArgumentError("model", "one that allows some joint state", self.model)
@@ -412,12 +414,12 @@ class Workspace(Space):
 
 @singledispatch
 def make_space(model: Model) -> Space:
-    """Make the space of a model: a `Workspace`, unless the model's family registers another one."""
+    """Make the space of a model: a `Workspace`, unless another one is registered for the model's family."""
     return Workspace(model)
 
 
 def workspace(model: Model) -> Any:
-    """Return the space of a model, made once per model."""
+    """Return the space of a model, made once and kept by the model."""
     return model._memory.get(_SPACE, lambda: make_space(model))
 
 

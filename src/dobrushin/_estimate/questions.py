@@ -1,7 +1,7 @@
 """The questions of an estimate: how outcomes are counted or averaged, and how a bias changes the result. [trusted]
 
-A question has its variables, a bound on its bias from the disagreement of these variables, a number of intervals, and
-a tally of outcomes. An outcome is the final state of a chain, or the bounding sets at the end of a run. A variable has
+A question has its variables, a bound on its bias from the disagreement of these variables, a number of intervals, and a
+tally of outcomes. An outcome is the final state of a chain, or the final bounding sets of a run. A variable has
 coalesced (`settled`) if its set has one state. An outcome is *open* if a variable of the question has not coalesced.
 """
 
@@ -24,7 +24,7 @@ from dobrushin._shared.intervals import FINAL, SEQUENTIAL, BernsteinMean, hoeffd
 
 
 class Shortfall(StrEnum):
-    """The reasons why an interval is wider than its tolerance, in words that fit after "stopped by".
+    """Reasons why an interval is wider than the tolerance, worded to follow "stopped by".
 
     The code that decides to return, or to raise, a partial result sets the reason.
     """
@@ -42,26 +42,26 @@ class Shortfall(StrEnum):
 
 
 class TargetQuestion(ABC):
-    """A question: some rows of the answer about the same variables.
+    """A question about the model: a group of rows of the answer that are estimated from the same variables.
 
     Attributes
     ----------
     positions : array
-        Variables of the question.
+        Positions of the variables.
     intervals : int
-        Number of intervals that are valid at once. Two states of one variable share one.
+        Number of intervals that have to be valid at once. Two states of one variable share an interval.
     norm : int
-        Bound on the ratio of the summed biases of the variables to the largest bias of a row.
+        Bound on the ratio between the sum of the variables' biases and the largest bias of a row.
     is_counted : bool
-        Whether outcomes are counted, not averaged.
+        Whether draws are counted; otherwise their values are averaged.
     is_counted_by_kernels : bool
-        Whether counts of the states of single variables are enough.
+        Whether counts of the states of single variables are enough, so that sampling kernels can do the counting.
     interval : str
         Kind of interval.
     bounds : pair of floats
-        Least and largest value of every row.
+        Least and largest possible value of every row.
     name : str or None
-        Name of a statistic whose weights the user has given, and which cannot be checked.
+        Name of a statistic whose weights were given by the user and cannot be checked.
     """
 
     positions: NDArray[np.int64]
@@ -76,40 +76,45 @@ class TargetQuestion(ABC):
     @property
     @abstractmethod
     def weights(self) -> NDArray[np.float64]:
-        """Return the largest change of the answer when one of the variables changes, for each variable."""
+        """Return, for each variable, the largest change of the answer when this variable alone changes."""
 
     @property
     @abstractmethod
     def rows(self) -> list[tuple[Any, Any]]:
-        """Return target and state of each row of the answer; the state is None for a statistic."""
+        """Return the target and the state of each row of the answer; the state is None for a statistic."""
 
     @property
     def needs_joint_law(self) -> bool:
-        """Return whether the joint law of several variables is needed."""
         return len(self.positions) > 1
 
     @property
     def span(self) -> float:
-        """Return the width of the vacuous interval."""
+        """Return the width of the vacuous interval: the largest possible value minus the least."""
         return self.bounds[1] - self.bounds[0]
 
     @abstractmethod
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Bound the bias of each row, given bounds on the disagreement of the variables at `positions`."""
+        """Bound the bias of each row, given bounds on the disagreement of each variable.
+
+        The disagreement is the probability that a chain and a stationary chain, coupled to it, differ at the variable.
+        """
 
     def __len__(self) -> int:
         return len(self.rows)
 
 
 class StateQuestion(TargetQuestion):
-    """A question about variables with states.
+    """A question about variables with states (not continuous ones), answered by counting or averaging outcomes.
+
+    An outcome is the final state of a chain, or the final bounding sets of a run; it is open if a set has several
+    states.
 
     Attributes
     ----------
     sizes : array
-        Number of rows for each column of `unsettled`.
+        Number of rows for each count that `unsettled` returns.
     choices : array
-        For each row, the number of states that share an open outcome.
+        For each row, the number of states among which an open outcome is divided in the estimate.
     """
 
     sizes: NDArray[np.int64]
@@ -117,17 +122,18 @@ class StateQuestion(TargetQuestion):
 
     @abstractmethod
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
-        """Count the outcomes in the state of each row.
+        """Count, for each row of the answer, the outcomes in its state; open outcomes are left out.
 
-        `states` has shape (outcomes, variables); the first outcome has number `first`.
+        `states` has shape (outcomes, variables), `settled` tells which variables have coalesced (None: all), and
+        `first` is the number of the first outcome.
         """
 
     @abstractmethod
     def unit_values(self, states: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
-        """Yield for each row the value of every outcome, scaled so that the bounds are 0 and 1."""
+        """Yield, for each row of the answer, its value in every outcome, scaled to the range from 0 to 1."""
 
     def unsettled(self, settled: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Count the open outcomes: one number for the question, or one for each variable."""
+        """Count the open outcomes, in which a variable has not coalesced: for the question, or for each variable."""
         return np.array([np.count_nonzero(~settled.all(axis=1))])
 
     @property
@@ -135,13 +141,13 @@ class StateQuestion(TargetQuestion):
         return np.ones(len(self.positions))
 
     def exact(self, probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
-        """Return value and error bound of each row, from probabilities with a relative error of at most `error`."""
+        """Return the value and the error bound of each row, from probabilities with at most this relative error."""
         if error == np.inf:
             return probabilities, np.ones(len(probabilities))
         return probabilities, np.minimum(1.0, probabilities * (2.0 * error) + 2.0**-1000)
 
     def tally(self, error: float, aim: float, sets: bool) -> Tally:
-        """Return a new tally of outcomes; `aim` is the requested half-width of a mean."""
+        """Return a new, empty tally of outcomes; `aim` is the requested half-width of a mean."""
         return CountTally(self) if self.is_counted else MeanTally(self, error, aim, sets)
 
     def __len__(self) -> int:
@@ -150,7 +156,7 @@ class StateQuestion(TargetQuestion):
 
 @dataclass(eq=False)
 class SingleMarginals(StateQuestion):
-    """The marginals of several single variables."""
+    """Question about the marginals of several single variables."""
 
     positions: NDArray[np.int64]
     labels: Sequence[Hashable]
@@ -192,7 +198,7 @@ class SingleMarginals(StateQuestion):
 
 @dataclass(eq=False)
 class JointMarginal(StateQuestion):
-    """The joint marginal of a few variables."""
+    """Question about the joint marginal of a few variables."""
 
     positions: NDArray[np.int64]
     joint: Joint
@@ -220,7 +226,7 @@ class JointMarginal(StateQuestion):
         return ((cells == k).astype(np.float64) for k in range(len(self)))
 
     def _cells(self, states: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the row of each joint state."""
+        """Return, for each joint state, the number of its row in the answer."""
         lowest = np.array([values[0] for values in self.values])
         step = np.array([values.step for values in self.values])
         digits = (states.astype(np.int64) - lowest) // step
@@ -229,15 +235,15 @@ class JointMarginal(StateQuestion):
 
 @dataclass(eq=False)
 class Mean(StateQuestion):
-    """The mean of a statistic; variables that the evidence fixes are filled in."""
+    """Question about the mean of a statistic; variables of the statistic that are observed keep their states."""
 
     positions: NDArray[np.int64]
     statistic: Statistic
     own_weights: NDArray[np.float64]
-    template: NDArray[np.int64]  # a state for each variable of the statistic, with the evidence
-    moving: NDArray[np.int64]  # places in the template of the variables at `positions`
-    values_of: list[range]  # the states of the variables at `positions`
-    are_digits: bool = False  # states are 0, 1 but the statistic takes spins -1, +1
+    template: NDArray[np.int64]  # a state for each variable of the statistic; the observed ones are correct
+    moving: NDArray[np.int64]  # indices in the template of the variables that are not observed
+    values_of: list[range]  # the states of the variables that are not observed
+    are_digits: bool = False  # whether states are 0, 1 although the statistic takes spins -1, +1
 
     def __post_init__(self) -> None:
         statistic = self.statistic
@@ -261,7 +267,7 @@ class Mean(StateQuestion):
         return np.array([min(self.span, weighted_sum(self.own_weights, disagreement, 0))])
 
     def values(self, states: NDArray[Any], first: int) -> NDArray[np.float64]:
-        """Return the statistic of each outcome; states of shape (outcomes, variables at `positions`)."""
+        """Return the value of the statistic in each outcome; `states` has shape (outcomes, unobserved variables)."""
         if not len(states):
             return np.empty(0)
         states = 2 * states.astype(np.int64) - 1 if self.are_digits else states
@@ -288,7 +294,7 @@ class Mean(StateQuestion):
 
 
 def _intervals(sizes: Any) -> Any:
-    """Return the number of intervals for each size: two states share one, since their probabilities sum to 1."""
+    """Return how many intervals k states need: k, but 1 for two states, whose probabilities sum to 1."""
     return np.where(np.asarray(sizes) <= 2, 1, sizes)
 
 
@@ -300,19 +306,23 @@ def _settled_rows(states: NDArray[Any], settled: NDArray[np.bool_] | None) -> ND
 
 
 class Tally(ABC):
-    """Counts or averages of the outcomes so far, for one question."""
+    """Counts or averages of the outcomes drawn so far, for one question."""
 
     def __init__(self, question: Any) -> None:
         self.question = question
-        self.open = np.zeros(len(question), dtype=np.int64)  # for each row, outcomes that leave it open
+        # For each row, the number of outcomes in which its variables have not coalesced.
+        self.open = np.zeros(len(question), dtype=np.int64)
 
     @abstractmethod
     def add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
-        """Add a block of outcomes."""
+        """Add a block of outcomes.
+
+        `settled` tells which variables have coalesced (None: all), and `first` is the number of the first outcome.
+        """
 
     @property
     def shortfall(self) -> Shortfall | None:
-        """Return the reason why no number of outcomes makes the interval as narrow as the tolerance; None otherwise."""
+        """Return why no number of outcomes makes the interval as narrow as the tolerance; None if some number does."""
         return None
 
     @property
@@ -322,15 +332,15 @@ class Tally(ABC):
 
     @abstractmethod
     def limits(self, outcomes: int, error: float, wrong: float, early: bool) -> tuple[NDArray[np.float64], ...]:
-        """Return value and both limits of each row.
+        """Return the value and both interval limits of each row.
 
         Each limit is wrong with probability at most `error` / 2, and each outcome with probability at most `wrong`.
-        `early` says that the run was stopped before its planned end.
+        `early` says whether the run was stopped before its planned end.
         """
 
 
 class CountTally(Tally):
-    """Counts of outcomes; an open outcome counts for every state in the upper limits."""
+    """Tally of counts. An outcome in which a variable has not coalesced counts for every state in the upper limits."""
 
     def __init__(self, question: StateQuestion) -> None:
         super().__init__(question)
@@ -342,7 +352,7 @@ class CountTally(Tally):
         self.settled = self.settled + self.question.count(states, settled, first)
 
     def add_counts(self, table: NDArray[np.int64], unsettled: NDArray[np.int64] | None = None) -> None:
-        """Add counts of shape (variables, states), and the number of outcomes in which each variable is open."""
+        """Add counts of shape (variables, states), and for each variable the number of outcomes without coalescence."""
         if unsettled is not None:
             self.open = self.open + np.repeat(unsettled, self.question.sizes)
         is_state = np.arange(table.shape[1]) < self.question.sizes[:, None]  # smaller variables are padded
@@ -357,7 +367,11 @@ class CountTally(Tally):
 
 
 class MeanTally(Tally):
-    """Averages of outcomes; an open outcome has the least value in the lower limit, the largest in the upper limit."""
+    """Tally of averages, for intervals of a mean.
+
+    If a variable has not coalesced, the outcome counts with its least value in the lower limit, with its largest in the
+    upper.
+    """
 
     def __init__(self, question: StateQuestion, error: float, aim: float, sets: bool) -> None:
         super().__init__(question)

@@ -1,4 +1,4 @@
-"""Estimates as JSON: what is written of them, and the estimate that is read back."""
+"""Estimates as JSON: writing, reading, and comparing them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REQUIREMENT = "JSON text that Estimate.to_json wrote"
 
 
 class StoredTarget(Target):
-    """A target of an estimate that was read from JSON: its name, its variables and its noun, without its function."""
+    """A target read from JSON: its name, its variables and its noun ("mean", ...), but not its function."""
 
     def __init__(self, name: Hashable, variables: list[Hashable], kind: str) -> None:
         self.name, self.labels, self.kind = name, variables, kind
@@ -53,7 +53,7 @@ class StoredTarget(Target):
 
 
 def about(answer: Estimate) -> dict[str, Any]:
-    """Return everything except rows and samples, ready for JSON."""
+    """Return everything that JSON text says of an estimate, except its rows, as a dict."""
     plan, seed = answer.plan, answer.seed
     evidence = {} if answer.asked is None else answer.asked.evidence
     return {
@@ -81,7 +81,6 @@ def about(answer: Estimate) -> dict[str, Any]:
 
 
 def to_json(answer: Estimate, indent: int | None) -> str:
-    """Return the estimate as JSON text."""
     rows = []
     for k, (target, state) in enumerate(zip(answer.targets, answer.states, strict=True)):
         row: dict[str, Any] = {"target": _plain(target), "state": _plain(state), "kind": answer.plan.noun}
@@ -95,7 +94,7 @@ def to_json(answer: Estimate, indent: int | None) -> str:
 
 
 def from_json(text: str) -> Estimate:
-    """Return the estimate that `to_json` wrote; raise `ArgumentError` for other text."""
+    """Return the estimate that `to_json` wrote as text; raise `ArgumentError` for any other text."""
     from dobrushin._estimate.answer import Asked, Estimate
     from dobrushin._estimate.method import Nothing, Plan
 
@@ -161,7 +160,7 @@ def _target(row: dict[str, Any]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a label or state for JSON: tuples as lists, numbers and text as they are."""
+    """Return a label or state in a form that JSON can hold: tuples as lists, numbers and text unchanged."""
     if isinstance(value, Target):
         value = value._name
     if isinstance(value, tuple):
@@ -172,7 +171,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(value: Any) -> Any:
-    """Return the label or state that `_plain` wrote."""
+    """Return the label or state that `_plain` changed for JSON."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return {_restored(part["state"]): part["likelihood"] for part in value}
     return tuple(map(_restored, value)) if isinstance(value, list) else value

@@ -1,9 +1,9 @@
-"""Regions around targets, grown until the boundary effect is small. [trusted: `laws`, `disagreement`]
+"""Regions around targets, grown until the effect of their boundary is small. [trusted: `laws`, `disagreement`]
 
-The states of a region are summed with its boundary fixed. The boundary effect is bounded in one of three ways: by the
-two extreme boundary states, where couplings are attractive after relabelling states; otherwise by Dobrushin's bound for
-sweeps over the region, which leave the conditional law of the region invariant, or where that misses the tolerance by
-messages along walks, if these give less.
+The states of a region are summed with its boundary fixed. There are three bounds on the boundary effect. Where
+couplings are attractive after relabelling states, it is bounded by the two extreme boundary states. Elsewhere it is
+bounded by Dobrushin's bound for sweeps over the region, which leave the conditional law of the region invariant; where
+that bound misses the tolerance, by messages along walks if they give less.
 """
 
 from __future__ import annotations
@@ -29,45 +29,45 @@ from dobrushin._variation import Objective, evaluate
 SECONDS_PER_CELL, SECONDS_PER_REGION, _SECONDS_PER_VARIABLE = 2.5e-9, 2e-3, 3e-5
 # Sums with more table entries are not tried.
 _MAX_SUM_CELLS = 2.0**34
-# Numbers of sweeps for Dobrushin's bound; more are tried while each lowers the bound below this multiple.
+# Numbers of sweeps tried for Dobrushin's bound; the next number is tried only if this one lowered the bound below this
+# multiple of the one before.
 _SWEEPS, _HELPS = (8, 32, 128), 0.98
 # The first region leaves out variables with an influence below this power of the tolerance.
 _FIRST_POWER = 1.8
-# The search ends if the logarithm of the bound falls more slowly than this with that of the influence left out.
+# The search for a region ends if the logarithm of the bound falls by less than this for each unit by which the
+# logarithm of the influence of the variables left out falls.
 _LEAST_SLOPE = 0.02
-# What bounds the boundary effect of a region.
+# The names of the bounds on the boundary effect of a region.
 EXTREMES, DOBRUSHIN, WALKS = "its two extreme states", "Dobrushin's bound", "messages along walks"
 # Number of smaller regions tried to predict the bias of a region that is too expensive to sum.
 _MAX_HALVINGS = 3
 
 
 class WantedLaw(NamedTuple):
-    """The law that a question needs: of one variable, or of several jointly."""
+    """The variables whose law a question needs, alone or jointly, with their weights in the answer."""
 
     positions: NDArray[np.int64]
     weights: NDArray[np.float64]
 
 
 class TargetRegion:
-    """Variables around a target, their elimination order, and a bound on the effect of their boundary."""
+    """A region of variables around a target, with an elimination order and a bound on the effect of its boundary."""
 
     def __init__(self, query: Query, wanted: WantedLaw, ball: Ball, by_extremes: bool) -> None:
         self.query, self.wanted, self.ball, self.by_extremes = query, wanted, ball, by_extremes
-        self.sweeps = 0  # over the region, behind Dobrushin's bound
+        self.sweeps = 0  # number of sweeps over the region in Dobrushin's bound
         self.by_walks = False  # whether messages along walks give a smaller bound than Dobrushin's
         self.is_summed = False  # whether the laws are known
         self._laws: list[Law] | None = None
         self._order: Order | None = None
-        self._searched = 0.0  # cells up to which an order was looked for
+        self._searched = 0.0  # number of table entries with which an order was searched for in vain
 
     @property
     def size(self) -> int:
-        """Return the number of variables in the region."""
         return len(self.ball.positions)
 
     @property
     def is_closed(self) -> bool:
-        """Return whether the region has no boundary."""
         return not len(self.ball.border)
 
     @property
@@ -76,7 +76,10 @@ class TargetRegion:
         return self.order_within(_MAX_SUM_CELLS)
 
     def order_within(self, cells: float) -> Order | None:
-        """Return the elimination order, searched for with at most `cells` table entries unless known."""
+        """Return an elimination order, searched for with at most `cells` table entries; None if none is found.
+
+        An order that is already known is returned whatever its size.
+        """
         if self._order is None and cells > self._searched:
             ball, form = self.ball, self.query.model._form
             states = form.cardinalities[ball.positions]
@@ -88,49 +91,49 @@ class TargetRegion:
 
     @property
     def group(self) -> NDArray[np.int64]:
-        """Return the positions of the targets within the region."""
+        """Return the indices of the targets among the variables of the region."""
         return np.searchsorted(self.ball.positions, self.wanted.positions)
 
     @property
     def bounded_by(self) -> str:
-        """Return what bounds the boundary effect."""
+        """Return the name of the bound on the boundary effect, for messages."""
         if self.by_extremes:
             return EXTREMES
         return WALKS if self.by_walks else DOBRUSHIN
 
     @property
     def sums(self) -> int:
-        """Return the number of sums needed: one for each boundary state."""
+        """Return how many times the region has to be summed: once for each boundary state that the bound compares."""
         return 2 if self.by_extremes and not self.is_closed else 1
 
     @property
     def cells(self) -> float:
-        """Return the number of clique table entries over all sums needed."""
+        """Return the number of clique table entries of all these sums together; infinity if there are too many."""
         return math.inf if self.order is None else self.sums * self.order.entries
 
     @property
     def seconds(self) -> float:
-        """Return the expected seconds to bound the bias, with sums where the bound needs them."""
-        sums = 0.0 if self.tells(0.0) else self.cells
+        """Return the expected seconds to bound the bias, including sums where the bound needs them."""
+        sums = 0.0 if self.can_bound(0.0) else self.cells
         return SECONDS_PER_REGION + self.size * _SECONDS_PER_VARIABLE + sums * SECONDS_PER_CELL
 
     def fits(self, cells: float) -> bool:
-        """Return whether the sums need at most `cells` table entries; the search for an order stops there."""
+        """Return whether the sums need at most `cells` table entries; the search for an order stops at this number."""
         order = self.order_within(min(cells / self.sums, _MAX_SUM_CELLS))
         return order is not None and self.sums * order.entries <= cells
 
-    def tells(self, cells: float) -> bool:
-        """Return whether `cells` table entries suffice to bound the bias; Dobrushin's bound needs no sum."""
+    def can_bound(self, cells: float) -> bool:
+        """Return whether `cells` table entries are enough to bound the bias; Dobrushin's bound needs no sum."""
         return (not self.by_extremes and not self.is_closed) or (cells > 0.0 and self.fits(cells))
 
     @cached_property
     def around(self) -> RegionFactors:
-        """Return the factors that touch the region."""
+        """Return the factors with variables in the region."""
         return surroundings(self.query.model._form, self.ball.positions)
 
     @property
     def laws(self) -> list[Law] | None:
-        """Return the law of the targets under each boundary state used; None if one has probability zero."""
+        """Return the law of the targets under each boundary state that is summed; None if one has probability zero."""
         if not self.is_summed:
             self._laws, self.is_summed = self._sum(), True
         return self._laws
@@ -146,15 +149,16 @@ class TargetRegion:
         return sum_region(around.fix(boundaries), self.order, self.group, self.query.model._memory.common)
 
     def allowed_states(self, border: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return boundary states under which the region has an allowed state."""
+        """Return states of the boundary for which some state of the region is allowed."""
         form = self.query.model._form
         return self.query.space.start[border] if form.has_zeros else form.favourites(border)
 
     @cached_property
     def disagreement(self) -> NDArray[np.float64]:
-        """Bound for each target the distance of its law from the model's; with two extreme states, half their gap.
+        """Bound for each target the total variation distance between its summed law and its law in the model.
 
-        The law compared is the one that was summed, or the mean of both.
+        With two extreme boundary states, the summed law is the mean of two, and the distance is at most half of their
+        gap.
         """
         if self.is_closed:
             return np.zeros(len(self.wanted.positions))
@@ -177,7 +181,7 @@ class TargetRegion:
         return np.minimum(1.0, 0.5 * gaps * (1.0 + 2.0**-50))
 
     def _by_influence(self) -> NDArray[np.float64]:
-        """Bound the boundary effect by sweeps, outermost variables first, or by messages along walks."""
+        """Bound the boundary effect by Dobrushin's bound for sweeps inwards, or by messages along walks."""
         wanted, ball = self.wanted, self.ball
         rank = np.argsort(wanted.positions)
         objective = Objective(wanted.positions[rank], np.ones(len(rank)), False)
@@ -201,24 +205,24 @@ class TargetRegion:
 
     @property
     def bias(self) -> float:
-        """Return the weighted sum of the disagreements, rounded to nearest."""
+        """Return the sum of the targets' disagreements, times their weights in the answer (not rounded upwards)."""
         return float(self.wanted.weights @ self.disagreement)
 
 
 class Growth:
-    """Growing regions around one target, until the bias bound is below the goal or the sum is too expensive."""
+    """The search for a region around one target, which grows until the bias is small enough or sums cost too much."""
 
     def __init__(self, query: Query, wanted: WantedLaw, goal: float) -> None:
         self.query, self.wanted, self.goal = query, wanted, goal
-        self.limit = MAX_BALL_VARIABLES  # variables that a region may have
+        self.limit = MAX_BALL_VARIABLES  # largest number of variables of a region
         self.by_extremes = True
         self.history: list[tuple[float, float]] = []  # -log(influence left out), -log(bias) of each region
-        self.best: TargetRegion | None = None  # the one with the smallest bias so far
-        self.next: TargetRegion | None = None  # the one to sum next
+        self.best: TargetRegion | None = None  # the region with the smallest bias so far
+        self.next: TargetRegion | None = None  # the region to be summed next
 
     @cached_property
     def reach(self) -> Reach:
-        """Return the variables around the targets, strongest influence first."""
+        """Return the variables around the targets, those of strongest influence first."""
         return Reach(self.query.space.rows, self.wanted.positions)
 
     @property
@@ -227,14 +231,14 @@ class Growth:
         return self.best is not None and self.best.bias <= self.goal
 
     def look(self, cells: float) -> None:
-        """Grow the region while sums need at most `cells` table entries, then predict the region that will do."""
+        """Grow the region while its sums need at most `cells` table entries, then predict the one that will do."""
         x, halvings = self._step(), 0
         while not self.is_done and x is not None:
             current_deadline().check("a region around a target")
             region = self._region(x)
             if region is None:
                 break
-            if region.tells(cells):
+            if region.can_bound(cells):
                 current_deadline().charge(region.seconds, f"a region of {region.size} variables")
                 x = self._step() if self._take(region) else x
                 continue
@@ -248,14 +252,14 @@ class Growth:
         self.next = self.best if self.is_done else None if x is None else self._region(x)
 
     def limit_growth(self) -> None:
-        """Limit later growth to the planned region and a few more variables in case it misses the goal."""
+        """Limit later growth to the planned region and, in case it misses the goal, a few more variables."""
         region = self.next if self.next is not None else self.best
         self.limit = 0 if region is None else region.size
         if region is not None and not self.is_done:
             self.limit = self.reach.grow(self.reach.grow(self.limit + 1) + 1)
 
-    def settle(self, cells: float) -> None:
-        """Make `best` a region whose sums need at most `cells` table entries."""
+    def shrink_to(self, cells: float) -> None:
+        """Replace `best`, if its sums need more than `cells` table entries, by a smaller region."""
         least = len(self.wanted.positions)
         size = self.reach.grow(least) if self.best is None else self.best.size
         while self.best is None or (not self.best.fits(cells) and size > least):
@@ -266,7 +270,7 @@ class Growth:
                 self._take(region)
 
     def _take(self, region: TargetRegion) -> bool:
-        """Bound the bias of a region; return False if extreme states cannot bound it in this model."""
+        """Bound the bias of a region and remember it; return False if extreme boundary states give no bound here."""
         if region.by_extremes and not region.is_closed and (region.around.extremes is None or region.laws is None):
             self.by_extremes = False
             self.history.clear()
@@ -279,7 +283,10 @@ class Growth:
         return True
 
     def _predict(self) -> float | None:
-        """Predict -log of the influence to leave out; None if no region is expected to reach the goal."""
+        """Predict how far a region has to reach for the goal, as -log of the influence that it leaves out.
+
+        Return None if no region is expected to reach the goal.
+        """
         goal = -math.log(self.goal)
         if not self.history:
             return _FIRST_POWER * goal
@@ -290,7 +297,7 @@ class Growth:
         return None if slope < _LEAST_SLOPE else x + max((goal - y) / slope, 0.0)
 
     def _step(self) -> float | None:
-        """Return -log of the influence that the next region leaves out; None to give up."""
+        """Return how far the next region reaches, as -log of the influence that it leaves out; None to give up."""
         x = self._predict()
         if not self.history:
             return x
@@ -301,10 +308,13 @@ class Growth:
         return min(x, 2.5 * last + 2.0)
 
     def _region(self, x: float) -> TargetRegion | None:
-        """Return the region of influence at least exp(-x); None if it is too large or no larger than the best one."""
+        """Return the region of all variables with an influence of at least exp(-x) on the targets.
+
+        Return None if it is too large, or no larger than the best region so far.
+        """
         least = len(self.wanted.positions) if self.best is None else self.best.size + 1
         size = self.reach.grow(least, math.exp(-x), self.limit + 1)
-        # Variables come in layers of equal influence: take the layer that is nearest.
+        # Variables come in layers of equal influence: end at the layer whose influence is closest to exp(-x).
         larger = self.reach.grow(size + 1, most=self.limit + 1)
         middle = math.sqrt(self.reach.strength(size) * self.reach.strength(larger))
         size = larger if math.exp(-x) < middle and larger <= self.limit else size

@@ -1,7 +1,8 @@
-"""Outcomes for a plan, drawn block by block and turned into intervals; and the methods that draw chains. [trusted]
+"""Draw outcomes (final states of chains, or final bounding sets) in blocks, and turn them into intervals. [trusted]
 
-An interval is for the law of the outcomes; it is then widened by the bias of that law. Intervals of a run that is
-stopped early are wider: a share of the error probability was kept for them.
+An interval covers the law of the outcomes and is then widened by the bias of that law. Intervals of a run that is
+stopped early are wider: a share of the error probability was kept for this case. The base class of the methods that
+draw chains is here too.
 """
 
 from __future__ import annotations
@@ -42,12 +43,13 @@ _STOPPED_BY = {KeyboardInterrupt: Shortfall.INTERRUPTED, TimeUp: Shortfall.TIME,
 
 
 class Run(ABC):
-    """A run of independent outcomes, counted or averaged for every question.
+    """A run for one query: draws independent outcomes, and counts or averages them for every question.
 
-    Each limit of an interval is wrong with probability at most `error` / 2.
+    An outcome is the final state of a chain, or the final bounding sets of a run. Each limit of an interval is wrong
+    with probability at most `error` / 2.
     """
 
-    trials: float = math.inf  # number of outcomes to count
+    trials: float = math.inf  # number of outcomes that are counted; means may need more
     wrong: float = 0.0  # bound on the probability that an outcome is wrong
     most_states: int = _MAX_STATES_AT_ONCE  # largest number of states drawn at a time, and kept
 
@@ -56,51 +58,54 @@ class Run(ABC):
     ) -> None:
         self.method, self.query, self.plan = method, method.query, method.plan
         self.error, self.tallies, self.running = error, tallies, running
-        self.seed = self.sequence = sequence  # of the call, and of its draws
-        self.files = 0  # checkpoints of this run
+        self.seed = self.sequence = sequence  # the seed of the call, and the seed of its draws
+        self.files = 0  # number of checkpoints that this run has opened
         self.scan = cast(Scan, method.plan.scan)
         self.done = 0
         self.trouble: Trouble | None = None  # why the run ended early
 
     @abstractmethod
     def draw(self) -> None:
-        """Draw the outcomes that the plan needs, unless the run is stopped early."""
+        """Draw the outcomes that the plan needs, or fewer if the run is stopped early."""
 
     @abstractmethod
     def estimate(self) -> Estimate:
-        """Return the estimate from the outcomes so far."""
+        """Return the estimate from the outcomes drawn so far."""
 
     @property
     def can_wait(self) -> bool:
-        """Return whether all outcomes can be drawn at once on a GPU: their number is fixed and small enough."""
+        """Return whether all outcomes can be drawn at once on a GPU, together with those of other queries.
+
+        Their number must be fixed beforehand and small enough.
+        """
         return False
 
     def job(self) -> tuple[Job, range]:
-        """Return a GPU job for all outcomes, with their numbers; jobs of several runs can be drawn together."""
+        """Return the GPU job that draws all outcomes, with their numbers; jobs of several queries can be joined."""
         raise NotImplementedError(f"{self.method.name} has no draws on a GPU that can wait for others")
 
     def finish(self, job: Job, outcome: Outcome) -> Estimate:
-        """Return the answer from the draws of the job."""
+        """Return the answer from the outcome of the job that `job` returned."""
         raise NotImplementedError(f"{self.method.name} has no draws on a GPU that can wait for others")
 
     def running_block(self) -> Running:
-        """Return how the next block of outcomes is run: each block has its own checkpoint."""
+        """Return the run settings for the next block of outcomes, with a checkpoint file of its own."""
         self.files += 1
         return replace(self.running, checkpoint=self.running.file(self.files - 1))
 
     def as_states(self, digits: NDArray[Any]) -> NDArray[Any]:
-        """Return the states with these numbers: spins are -1 and +1."""
+        """Return states from state numbers 0..k-1: for spins -1 and +1, for other variables the numbers themselves."""
         return 2 * digits - 1 if self.query.model._form.spins else digits
 
     def conclude(
         self, rows: list[AnswerRows], words: Iterable[str], plan: Plan | None = None, **parts: Any
     ) -> Estimate:
-        """Return the estimate with these rows and assumptions."""
+        """Return the estimate with these rows and assumptions, and the settings of this run."""
         words, confidence = (*words, *unchecked_weights(self.query)), self.query.confidence
         return self.method.assemble(rows, confidence, words, plan, seed=self.seed, run=self, **parts)
 
     def close(self, estimate: Estimate) -> Estimate:
-        """Return the answer; raise an error that carries the answer if Ctrl-C or a lost executor ended the run."""
+        """Return the estimate; raise an error that carries it if Ctrl-C or a lost executor ended the run."""
         if isinstance(self.trouble, KeyboardInterrupt):
             raise interrupted(estimate)
         wanted, is_saved = max(self.plan.chains, self.done), self.running.checkpoint is not None
@@ -109,12 +114,12 @@ class Run(ABC):
 
     @property
     def stopped_by(self) -> Shortfall | None:
-        """Return why the run ended early, or why an interval stays wider than the tolerance; None otherwise."""
+        """Return why the run ended early, or why an interval stays wider than the tolerance; None if neither is so."""
         ended = [words for kind, words in _STOPPED_BY.items() if isinstance(self.trouble, kind)]
         return next(filter(None, (*ended, *(tally.shortfall for tally in self.tallies))), None)
 
     def early_words(self) -> list[str]:
-        """Return the assumption behind the intervals of a run that was stopped early."""
+        """Return the assumption to be stated if the run was stopped early: a list of one text, else an empty list."""
         if self.trouble is None:
             return []
         return [
@@ -124,11 +129,11 @@ class Run(ABC):
 
     @property
     def room(self) -> int:
-        """Return the largest number of outcomes drawn at a time."""
+        """Return the largest number of outcomes that are drawn at a time."""
         return max(64, min(_MAX_OUTCOMES_AT_ONCE, self.most_states // len(self.query.labels)) // 64 * 64)
 
     def rows(self, biases: list[NDArray[np.float64]], widenings: list[NDArray[np.float64]]) -> list[AnswerRows]:
-        """Return the rows of each question, with intervals widened on both sides."""
+        """Return the rows of each question, with intervals widened on both sides by `widenings`."""
         rows = []
         for question, tally, bias, widening in zip(self.query.questions, self.tallies, biases, widenings, strict=True):
             outcomes = int(min(self.trials, self.done)) if question.is_counted else self.done
@@ -138,7 +143,7 @@ class Run(ABC):
 
 
 class Bias(NamedTuple):
-    """Bias of chains: bounds for the rows of each question, and amounts by which to widen the intervals."""
+    """Bounds on the bias of chains for the rows of each question, and the amounts by which intervals are widened."""
 
     bounds: list[NDArray[np.float64]]
     widenings: list[NDArray[np.float64]]
@@ -147,14 +152,13 @@ class Bias(NamedTuple):
 
     @property
     def largest(self) -> float:
-        """Return the largest bound of all rows."""
         return max(float(part.max()) for part in self.bounds)
 
 
 class StateChains(Method):
-    """Independent chains of one scan, and the bound on their bias.
+    """Base class of the methods that draw independent chains of one scan and bound their bias.
 
-    A subclass says how to find the scan and how to bound its bias.
+    A subclass finds the scan and bounds its bias.
     """
 
     reason: ClassVar[str]
@@ -165,15 +169,14 @@ class StateChains(Method):
 
     @property
     def scan(self) -> Scan:
-        """Return the scan of each chain."""
         return cast(Scan, self.plan.scan)
 
     def make_tallies(self, aim: float) -> list[Tally]:
-        """Make the tally of each question; `aim` is the half-width that is wanted."""
+        """Make an empty tally for each question; `aim` is the requested half-width."""
         return [question.tally(self.query.error, aim, sets=False) for question in self.query.questions]
 
     def counted_chains(self, aim: float) -> int:
-        """Return the number of chains to count; 0 if all questions are means."""
+        """Return the number of chains that are counted; 0 if no question is answered by counts."""
         counted = any(question.is_counted for question in self.query.questions)
         return self.query.least_chains(aim) if counted else 0
 
@@ -199,7 +202,7 @@ class StateChains(Method):
 
     @classmethod
     def most_chains(cls, query: Query, half_width: float) -> int:
-        """Return the number of chains with which intervals have this half-width; raise an error if none has."""
+        """Return the number of chains that gives intervals of this half-width; `CertificateError` if none does."""
         try:
             return query.most_chains(half_width)
         except BudgetError as error:
@@ -208,16 +211,16 @@ class StateChains(Method):
     @classmethod
     @abstractmethod
     def find_scan(cls, query: Query) -> tuple[Scan, float | None]:
-        """Return a scan, and the bound on its bias if updates were exact; None if no bound is known."""
+        """Return a scan, and a bound on its bias if updates were exact; None in place of the bound if none is known."""
 
     @classmethod
     @abstractmethod
     def bias_of(cls, query: Query, scan: Scan, kernel: Kernel) -> Bias:
-        """Bound the bias of the scan as the kernel draws it; raise an error if the bound exceeds the tolerance."""
+        """Bound the bias of the scan, including errors of the kernel's draws; raise an error if it is too large."""
 
 
 class ChainRun(Run):
-    """The chains of a `StateChains` method, drawn in blocks."""
+    """The run of a `StateChains` method: chains, drawn in blocks."""
 
     method: StateChains
 
@@ -258,14 +261,14 @@ class ChainRun(Run):
 
     @property
     def at_once(self) -> Record:
-        """Return what to record of chains that are all drawn at once: counts if these suffice, else states."""
+        """Return what to record if all chains are drawn at once: counts if these are enough, else states."""
         counts = all(question.is_counted_by_kernels for question in self.query.questions)
         return Record(self.query.labels, states=not counts, counts=counts)
 
     def _blocks(self) -> Iterator[range]:
-        """Yield the numbers of chains to draw next, until all counts are complete and all means narrow enough.
+        """Yield ranges of chain numbers to draw next, until all counts are complete and all means are narrow enough.
 
-        There are never more chains than planned: all of them make the means narrow enough as well.
+        There are never more chains than planned: the planned number makes all means narrow enough.
         """
         budget = math.inf if self.query.budget is None else self.query.budget // len(self.scan) // 64 * 64
         while self.done < self.trials or not all(tally.is_narrow for tally in self.tallies):
@@ -282,7 +285,7 @@ class ChainRun(Run):
             yield range(self.done, self.done + size)
 
     def _chains(self, numbers: range, record: Record) -> Samples:
-        """Draw the chains with these numbers; only the first of them if the run ends early."""
+        """Draw the chains with these numbers, or only the first of them if the run ends early."""
         block, self.trouble = run_chains(
             self.query.model, self.method.kernel, self.scan, numbers, self.sequence, start=self.query.space.start,
             record=record, running=self.running_block(),
@@ -290,7 +293,7 @@ class ChainRun(Run):
         return block
 
     def _take(self, block: Samples) -> None:
-        """Count and average a block of chains."""
+        """Add a block of chains to the counts and averages of all questions."""
         for question, tally in zip(self.query.questions, self.tallies, strict=True):
             columns = self.query.columns(question)
             if block.counts is not None:
@@ -302,7 +305,7 @@ class ChainRun(Run):
         self.done += block.chains
 
     def samples(self) -> Samples | None:
-        """Return all chains drawn, without their states if there are too many; None if no chain was drawn."""
+        """Return all chains drawn so far, or None; the states are left out if they need too much memory."""
         if len(self.blocks) <= 1:
             return self.blocks[0] if self.blocks else None
         states = [block.states for block in self.blocks if block.states is not None]
@@ -318,7 +321,7 @@ class ChainRun(Run):
             zeros.append("updates of single variables may not reach every allowed state from there: see diagnose")
         words = (
             bias.words,
-            f"an update as it is drawn (kernel {kernel.name}) errs by at most {rounded_up(error, 2)} in "
+            f"the law of an update drawn by kernel {kernel.name} is off by at most {rounded_up(error, 2)} in "
             f"{kernel.measure} ({included})",
             INDEPENDENT_BITS,
             f"{counted(plan.intervals, 'interval')} ({plan.interval}) at once with confidence "
@@ -334,6 +337,6 @@ INDEPENDENT_BITS = "the random bits (SplitMix64, keyed by the seed) are taken to
 
 
 def unchecked_weights(query: Query) -> tuple[str, ...]:
-    """Return the assumption that the weights of statistics, which cannot be checked, are correct."""
+    """Return the assumption that the weights of the user's statistics are correct, as they cannot be checked."""
     names = [repr(question.name) for question in query.questions if question.name is not None]
     return (f"the weights of {', '.join(names)} {UNCHECKED}",) if names else ()

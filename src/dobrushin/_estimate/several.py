@@ -1,4 +1,4 @@
-"""Several queries, answered in this process: planned one by one, and drawn one by one or together on a GPU."""
+"""Answer several queries in one process: planned one by one, and drawn one by one or together on a GPU."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from dobrushin._shared.environment import log
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError
 
-# Largest number of seconds of planning before chains are drawn, so that progress shows; and largest number of variables
-# of all planned models.
+# Largest number of seconds of planning before chains are drawn, so that progress is visible; and largest number of
+# variables of all planned models together.
 _SECONDS_TOGETHER, _MAX_VARIABLES_TOGETHER = 2.0, 2**20
 # Time limit in seconds of a query that begins when no time is left.
 _NO_TIME = 1e-9
@@ -33,18 +33,21 @@ Outcomes = dict[int, Estimate | Exception]  # by the number of the query
 
 
 class Content(NamedTuple):
-    """Model, settings and seed shared by all queries."""
+    """The model, the settings and the seed that all queries share."""
 
     model: Any
     settings: Settings
     sequence: np.random.SeedSequence
 
     def seed(self, k: int) -> np.random.SeedSequence:
-        """Return the seed of query number k. `spawn` would make the seed depend on the queries begun before."""
+        """Return the seed of query number k.
+
+        It does not come from `SeedSequence.spawn`, since it would then depend on the queries begun before.
+        """
         return np.random.SeedSequence(self.sequence.entropy, spawn_key=(*self.sequence.spawn_key, k))
 
     def within(self, deadline: Deadline) -> tuple[Settings, Running]:
-        """Return the settings and the run of a query that begins now."""
+        """Return the settings, and the run settings with the time left until `deadline`, of a query that begins now."""
         if deadline is NO_DEADLINE:
             return self.settings, Running(backend=self.settings.backend)
         seconds = max(_NO_TIME, deadline.left)
@@ -55,7 +58,7 @@ class Content(NamedTuple):
 def answer_some(
     content: Content, queries: Mapping[int, Pair], deadline: Deadline, is_enough: Callable[[], bool] = lambda: False
 ) -> Iterator[Outcomes]:
-    """Yield answers or errors of queries by number, as they are found, until `is_enough`.
+    """Answer queries by number; yield answers or errors as they are found, until `is_enough` returns true.
 
     Queries that have been planned by then are still answered; on Ctrl-C, only those that can be drawn together.
     """
@@ -93,12 +96,12 @@ class _Wave:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the planned queries should be answered now."""
+        """Return whether it is time to answer the planned queries."""
         seconds = min(_SECONDS_TOGETHER, self.deadline.left)
         return sum(self._models.values()) > _MAX_VARIABLES_TOGETHER or monotonic() - self._begin > seconds
 
     def plan(self, k: int, query: Pair) -> Estimate | Exception | None:
-        """Plan a query; return its answer at once unless its draws can wait for those of other queries."""
+        """Plan a query. Return its answer or error at once, or None if its draws wait for those of other queries."""
         self.is_begun = True
         asked, seed = (self.content.model, *query), self.content.seed(k)
         settings, running = self.content.within(self.deadline)
@@ -118,7 +121,7 @@ class _Wave:
         return _try(find)
 
     def answer_together(self) -> Iterator[Outcomes]:
-        """Draw the jobs that can be drawn together, and answer their queries; the others stay in `plans`."""
+        """Draw the waiting queries that can be drawn together, and yield their answers; the others stay in `plans`."""
         done: Outcomes = {}
         try:
             for k, (job, outcome) in self._draw().items():
@@ -131,7 +134,7 @@ class _Wave:
         yield done
 
     def _draw(self) -> dict[int, tuple[Job, Outcome]]:
-        """Draw jobs together; return them with their outcomes, by the number of the query."""
+        """Draw the waiting queries together on the GPU; return the job and the outcome of each, by query number."""
         total = sum(run.plan.updates for _, run in self.plans.values())
         is_auto = self.content.settings.backend == "auto"
         if not self.plans or (is_auto and (total < MANY_UPDATES or not is_available())):
@@ -149,7 +152,10 @@ class _Wave:
 
 
 def _try(answer: Callable[..., Any], *arguments: Any) -> Any:
-    """Return an answer, or the error raised, without samples, certificate and transcript: these can be large."""
+    """Return the answer, or the error that was raised.
+
+    Samples, certificate and transcript are dropped, because they can be large.
+    """
 
     def light(answer: Estimate) -> Estimate:
         asked = None if answer.asked is None else replace(answer.asked, transcript=None)

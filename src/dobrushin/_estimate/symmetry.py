@@ -1,7 +1,8 @@
-"""Marginals that are uniform by symmetry: a relabelling of states leaves the model unchanged. [trusted]
+"""Marginals that are uniform because a relabelling of states leaves the model unchanged. [trusted]
 
-If the same permutation of the states of all variables of a component changes no potential, and takes every state to
-every other one by repetition, the states of each variable are equally likely, at any temperature.
+Take one permutation of states, applied to all variables of a connected component. If it changes no potential, and its
+repetition takes every state to every other one, then the states of each variable are equally likely, at any
+temperature.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SECONDS_TO_COME_LAST = 1.0
 
 
 class Symmetry(Method):
-    """Uniform marginals of single variables."""
+    """The method "symmetry": uniform marginals of single variables."""
 
     name: ClassVar[str] = "symmetry"
     is_certain: ClassVar[bool] = True
@@ -59,7 +60,7 @@ class Symmetry(Method):
         rows = []
         for question in self.query.questions:
             value, bias = 1.0 / question.choices, np.full(len(question), off)
-            bias += np.where(question.choices & (question.choices - 1), 2.0**-54, 0.0)  # 1/q as it is rounded
+            bias += np.where(question.choices & (question.choices - 1), 2.0**-54, 0.0)  # the rounding of 1/q
             rows.append(AnswerRows.within(question, value, value, value, bias))
         return self.assemble(rows, 1.0, ("the symmetry was found in the potentials, entry by entry",))
 
@@ -73,7 +74,7 @@ class Symmetry(Method):
 
 
 def _is_symmetric(form: Form, positions: NDArray[np.int64]) -> bool:
-    """Return whether a shift of all states by one changes no potential in the components of these variables."""
+    """Return whether a cyclic shift of all states changes no potential in the components of these variables."""
     if (form.cardinalities != form.cardinalities[0]).any():
         return False
     wider, read = widen(form, _READERS)
@@ -87,7 +88,10 @@ def _is_symmetric(form: Form, positions: NDArray[np.int64]) -> bool:
 
 
 def _changed_spins(form: Any) -> NDArray[np.bool_]:
-    """Return the variables with a field, or with a term of odd order, which a flip of all spins changes."""
+    """Return a mask of the variables whose potentials change if all spins are flipped.
+
+    These are the variables with a field, or in a term of odd order.
+    """
     changed = form.fields != 0
     if isinstance(form, SpinTerms):
         arity = np.diff(form.scope_start)
@@ -96,13 +100,13 @@ def _changed_spins(form: Any) -> NDArray[np.bool_]:
 
 
 def _changed_labels(form: LabelPairs) -> NDArray[np.bool_]:
-    """Return the variables whose unaries differ between states: Potts couplings are the same after a shift."""
+    """Return a mask of the variables whose unaries change if all states are shifted; Potts couplings never change."""
     given = form.given_unaries
     return np.zeros(form.n_variables, dtype=np.bool_) if given is None else (given != given[:, :1]).any(axis=1)
 
 
 def _changed_tables(form: FactorTables) -> NDArray[np.bool_]:
-    """Return the variables of factors that a shift changes."""
+    """Return a mask of the variables of factors whose tables change when all states are shifted by one."""
     q, arity = int(form.sizes[0]), np.diff(form.scope_start)
     changed = np.zeros(form.n_variables, dtype=np.bool_)
     for size in np.unique(arity[arity > 0]).tolist():

@@ -20,12 +20,12 @@ from dobrushin.errors import ArgumentError
 
 
 class Target(ABC):
-    """A target of `estimate` other than the marginal of one variable, which is given by its label."""
+    """Base class of the targets of `estimate` other than labels (which stand for marginals of single variables)."""
 
     @property
     @abstractmethod
     def _name(self) -> Hashable:
-        """Return the name of the target in `answer[name]` and in JSON."""
+        """Return the name by which the target is found in `answer[name]` and in JSON."""
 
     @property
     @abstractmethod
@@ -34,18 +34,18 @@ class Target(ABC):
 
     @property
     def _noun(self) -> str:
-        """Return the noun for the answer: probability, mean or quantile."""
+        """Return what the target's value is: "probability", "mean" or "quantile"."""
         return "probability"
 
     @property
     def _text(self) -> str:
-        """Return the target as text."""
+        """Return the target as text for tables and headlines."""
         return str(self._name)
 
 
 @dataclass(frozen=True)
 class TargetReader(ABC):
-    """A reader that turns targets into questions about a model given evidence.
+    """Base class of readers, which turn the targets of a call into questions about a model given evidence.
 
     Attributes
     ----------
@@ -53,29 +53,29 @@ class TargetReader(ABC):
     evidence : dict
         Observed states by label.
     rest : Model
-        The model of the variables that are not observed.
+        The model of the unobserved variables: `model` conditioned on the evidence.
     """
 
     model: Any
     evidence: dict[Hashable, Any]
     rest: Any
 
-    kinds: ClassVar[str] = "Joint, Statistic"  # targets besides labels, in messages
+    kinds: ClassVar[str] = "Joint, Statistic"  # kinds of targets besides labels, as messages name them
 
     def read_all(self) -> list[Any]:
-        """Return the questions for all variables that are not observed."""
+        """Return the questions about all unobserved variables."""
         return self.read_variables(np.arange(self.rest.n_variables))
 
     @abstractmethod
     def read_variables(self, positions: NDArray[np.int64]) -> list[Any]:
-        """Return the questions for the variables at these positions in `rest`."""
+        """Return the questions about the marginals of the variables at these positions in `rest`."""
 
     @abstractmethod
     def read(self, target: Target) -> Any:
-        """Return the question for a target that is not a label."""
+        """Return the question about a target that is not a label."""
 
     def read_targets(self, targets: Any) -> list[Any]:
-        """Return the questions that the argument `targets` of a call stands for."""
+        """Turn the argument `targets` of a call into questions; raise `ArgumentError` for unreadable targets."""
         if isinstance(targets, np.ndarray) and targets.ndim == 0:
             targets = targets.item()
         if isinstance(targets, Target) or self._is_label(targets):
@@ -107,7 +107,7 @@ class TargetReader(ABC):
         return check.label_position(value, self.model.labels, self.model._lookup) is not None
 
     def positions(self, labels: Iterable[Hashable]) -> NDArray[np.int64]:
-        """Return positions in `rest`; raise `ArgumentError` for unknown or observed variables."""
+        """Return the positions of labels in `rest`; raise `ArgumentError` for unknown or observed variables."""
         labels = list(labels)
         for label in labels:
             if label in self.evidence:
@@ -235,7 +235,10 @@ class Statistic(Target):
         return bool(np.isfinite([float(bound) for bound in self.bounds]).all())
 
     def _has_known_weights(self, spans: NDArray[np.int64], weights: NDArray[np.float64]) -> bool:
-        """Return whether the weights of a ready-made statistic fit variables whose states span these ranges."""
+        """Return whether the weights are those of a ready-made statistic, and large enough for these variables.
+
+        `spans` has the largest change of each variable's state.
+        """
         if self.f in (_mean, _sum):
             count = sum(float(weight) > 0 for weight in self.weights.values()) if self.f is _mean else 1
             return bool((weights >= spans / count).all())
@@ -249,7 +252,7 @@ class Statistic(Target):
     @classmethod
     @public()
     def magnetisation(cls, model: Model, labels: Iterable[Hashable] | None = None) -> Statistic:
-        """Return a statistic: the mean of the spins (-1/+1) of some variables, by default of all.
+        """Return the statistic "mean of the spins (-1/+1)", of some variables or by default of all.
 
         Examples
         --------
@@ -268,7 +271,7 @@ class Statistic(Target):
     @classmethod
     @public()
     def total(cls, model: Model, labels: Iterable[Hashable] | None = None) -> Statistic:
-        """Return a statistic: the sum of the states of some variables, by default of all.
+        """Return the statistic "sum of the states", of some variables or by default of all.
 
         Examples
         --------
@@ -289,7 +292,7 @@ class Statistic(Target):
     @classmethod
     @public()
     def energy(cls, model: Model) -> Statistic:
-        """Return a statistic: minus the log-density of the whole state; forbidden states do not count.
+        """Return the statistic "energy": minus the unnormalised log-density of the state of all variables.
 
         Examples
         --------
@@ -323,7 +326,7 @@ class Statistic(Target):
     def event(
         cls, labels: Iterable[Hashable], predicate: Callable[[NDArray[Any]], ArrayLike], name: str = "event"
     ) -> Statistic:
-        """Return a statistic: 1 if an event occurs, else 0, so that its mean is the probability of the event.
+        """Return the statistic that is 1 if an event occurs, else 0; its mean is the probability of the event.
 
         Parameters
         ----------
@@ -347,7 +350,10 @@ class Statistic(Target):
 
     @public(name="Statistic")
     def values(self, states: NDArray[Any], first: int = 0) -> NDArray[np.float64]:
-        """Return the values of the function, checked against the bounds; `first` is the number of the first chain."""
+        """Return the value of the function for each row of `states`, checked against the bounds.
+
+        `first` is the number of the first row, for messages.
+        """
         if states.dtype.kind != "f":
             states = states.astype(np.int64)  # small integers would overflow in the user's arithmetic
         try:
@@ -373,7 +379,7 @@ class Statistic(Target):
         return values
 
 
-# Not lambdas, so that they can be sent to other processes.
+# These are not lambdas, which cannot be sent to other processes.
 
 
 def _mean(x: NDArray[Any]) -> Any:
@@ -386,7 +392,7 @@ def _sum(x: NDArray[Any]) -> Any:
 
 @dataclass(frozen=True)
 class _Energy:
-    """Minus the log-density of a model, as a function of some of its variables."""
+    """The function behind `Statistic.energy`: minus the log-density, given the states of the variables `moving`."""
 
     model: FactorGraph
     moving: NDArray[np.int64]
@@ -399,12 +405,12 @@ class _Energy:
 
 
 def shown(target: Any) -> Any:
-    """Return the text of a target for tables; a label is returned unchanged."""
+    """Return a target as text for tables; a label is returned unchanged."""
     return target._text if isinstance(target, Target) else target
 
 
 def name_of(target: Any) -> str:
-    """Return the text of a target or label, safe to print in a line."""
+    """Return a target or label as text that is safe to print in one line."""
     return target._text if isinstance(target, Target) else printable(target)
 
 
@@ -414,7 +420,7 @@ def variables_of(target: Any) -> list[Hashable]:
 
 
 def is_asked(label: Hashable, targets: Any) -> bool:
-    """Return whether the argument `targets` of a call asks about a variable."""
+    """Return whether the argument `targets` of a call includes this variable."""
     if check.is_text(targets, "all"):
         return True
     several = list(targets) if check.is_several(targets) else []

@@ -1,4 +1,4 @@
-"""Plain sampling without a certificate; only on request, method="uncertified"."""
+"""The method "uncertified": plain sampling with an unknown bias, used only on request."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dobrushin._estimate.runs import Bias, StateChains
 from dobrushin._sampling.kernel import Kernel
 from dobrushin._scan import Scan
 
-# Number of sweeps, fewest sweeps, and the number of updates that limits the sweeps.
+# Usual number of sweeps; least number of sweeps; and the total number of updates above which fewer sweeps are made.
 _USUAL_SWEEPS, _FEWEST_SWEEPS, _MAX_UPDATES = 1000, 10, 10**10
 
 
 class Uncertified(StateChains):
-    """Systematic sweeps from arbitrary initial states; their bias is unknown."""
+    """The method "uncertified": chains of systematic sweeps from arbitrary initial states, with an unknown bias."""
 
     name: ClassVar[str] = "uncertified"
     is_certified: ClassVar[bool] = False

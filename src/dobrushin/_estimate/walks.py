@@ -1,7 +1,8 @@
-"""Certain answers for binary pairwise models of any sign, by trees of self-avoiding walks. [trusted]
+"""Certain intervals for binary pairwise models of any sign, by trees of self-avoiding walks. [trusted]
 
-Laws of several variables follow by the chain rule, from walks in which the variables before are fixed. Planning makes
-the walks: their intervals are the answer. Where they miss the tolerance, more are made in the time that is left.
+The law of several variables follows by the chain rule, from walks in which the earlier variables are fixed. Walks are
+made while the method is planned: their intervals are the answer. If they miss the tolerance, more walks are made in the
+time that is left.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from dobrushin._exact.walks import IMPOSSIBLE, SECONDS_PER_VISIT, WalkLaw, read_
 from dobrushin._shared.running import Running
 from dobrushin._shared.text import counted
 
-# For a quick answer: visits of variables for each law, and the largest number of laws.
+# For a quick answer: number of visits of variables for each law (marginal), and the largest number of laws.
 _QUICK_VISITS, _MAX_QUICK_LAWS = 10**5, 2
-# For a quick answer: visits for a law once a prediction from fewer visits says that these are enough.
+# For a quick answer: number of visits for a law if a prediction from fewer visits says that this number is enough.
 _QUICK_FAR = 3 * 10**7
-# Visits for each law that planning did not reach, where the tolerance is missed.
+# Number of visits for each law that planning did not come to, if the tolerance is missed.
 _FEW_VISITS = 10**4
 # Least seconds to try one law.
 _SECONDS_PER_LAW = 0.02
@@ -38,12 +39,12 @@ _MAX_VARIABLES = 6
 # Seconds that walks may take where the call has no time limit; an answer of another method that is expected within the
 # second number of seconds is preferred.
 _PATIENCE, _SOON_SECONDS = 10.0, 1.0
-# Share of the tolerance for the branches that are cut: the rest is for rounding.
+# Share of the tolerance for the effect of branches that are cut: the rest is for rounding.
 _SHARE = 0.999
 
 
 class Walks(Method):
-    """Walks from each target."""
+    """The method "walks": bounds from the tree of self-avoiding walks that start at each target."""
 
     name: ClassVar[str] = "walks"
     is_certain: ClassVar[bool] = True
@@ -63,7 +64,7 @@ class Walks(Method):
     def propose(cls, query: Query, choice: Choice) -> Method | None:
         if choice.quickly:
             tree = read_walks(query.model._form)
-            if isinstance(tree, str) or tree.is_attractive:  # sums with extreme boundaries do as well
+            if isinstance(tree, str) or tree.is_attractive:  # sums with extreme boundary states are as good
                 return None
             own = cls._propose(query, _QUICK_VISITS * count_laws(query), False, _QUICK_FAR)
             return own if own.plan.reaches_tolerance else None
@@ -77,14 +78,15 @@ class Walks(Method):
             return own
         choice.so_far.append(own.so_far)
         if best is None:
-            raise cls.refuse(f"{own.plan.reason}, and leave {own.half_width:.3g}.")
+            raise cls.refuse(f"{own.plan.reason}, and leave a half-width of {own.half_width:.3g}.")
         return best
 
     @classmethod
     def _propose(cls, query: Query, most: int, by_name: bool, far: int = 0) -> Walks:
-        """Make walks with about `most` visits; unless asked by name, end at the first law that needs more.
+        """Make walks with about `most` visits of variables, and return them as a proposal.
 
-        `far`: visits for a law once a prediction says that these are enough.
+        Unless the user asked for this method (`by_name`), stop at the first law that needs more visits. `far` is the
+        number of visits allowed for a law if a prediction says that it is enough.
         """
         tree = read_walks(query.model._form)
         if isinstance(tree, str):
@@ -100,9 +102,9 @@ class Walks(Method):
         return own
 
     def _narrow(self, most: int, to_the_end: bool, far: int = 0) -> bool:
-        """Visit about `most` variables more, and return whether all laws are as narrow as the tolerance wants.
+        """Make about `most` more visits of variables; return whether all laws now meet the tolerance.
 
-        Unless `to_the_end`, stop at the first law that is not.
+        Unless `to_the_end`, stop at the first law that does not meet it.
         """
         reaches, left = True, count_laws(self.query)
         for law, goal in self._goals():
@@ -114,22 +116,21 @@ class Walks(Method):
         return reaches
 
     def _goals(self) -> Iterator[tuple[WalkLaw, float]]:
-        """Yield each law with the half-width that its question allows."""
+        """Yield each law with the half-width that the tolerance allows for it."""
         for question, group in zip(self.query.questions, self.laws, strict=True):
             for law in group:
                 yield law, _SHARE * self.query.tolerance / _slope(question)
 
     @property
     def half_width(self) -> float:
-        """Return half the width of the widest interval."""
         return max(float(0.5 * (rows.upper - rows.lower).max()) for rows in self.rows)
 
     def updated(self) -> NDArray[np.int64]:
-        """Return the variables whose neighbours were read."""
+        """Return the positions of the variables whose neighbours were read."""
         return np.flatnonzero(np.logical_or.reduce([law.seen for group in self.laws for law in group]))
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-        """Return the intervals of the walks; a `CertificateError` with them if one is wider than the tolerance."""
+        """Return the intervals of the walks; raise `CertificateError`, with them, if one is too wide."""
         left = running.deadline.left
         if left < math.inf and not self.plan.reaches_tolerance and not self.query.is_part:
             self._narrow(int(left / SECONDS_PER_VISIT), True)
@@ -140,22 +141,22 @@ class Walks(Method):
         estimate = replace(estimate, stopped_by=why)
         if why is Shortfall.TIME:
             return estimate
-        reason = f"{self.plan.reason}, and leave {estimate.half_width.max():.3g}."
+        reason = f"{self.plan.reason}, and leave a half-width of {estimate.half_width.max():.3g}."
         raise self.too_wide(
             estimate, reason, "All the intervals are valid. A larger time_limit= or tolerance= may help."
         )
 
     def so_far(self) -> Estimate | None:
-        """Return the intervals of the walks; None if walks in a part of a model reached its border."""
+        """Return the intervals of the walks made so far; None if walks in a submodel reached its border."""
         for law, goal in self._goals():
-            if not law.visited:  # planning ended at a law before it
+            if not law.visited:  # planning stopped at an earlier law
                 law.narrow(goal, _FEW_VISITS)
         return None if self.query.reaches_border(self.updated()) else self._estimate()
 
     def _estimate(self) -> Estimate:
         words = (
-            "the odds of a variable are those of the root of its tree of self-avoiding walks, and monotone in those of "
-            "every branch; branches that were cut have the range that their potentials allow",
+            "the odds of a variable are those at the root of its tree of self-avoiding walks, which are monotone in "
+            "the odds of every branch; branches that were cut may have any odds that their potentials allow",
             "sums, products and potentials were rounded outwards (included)",
             *unchecked_weights(self.query),
         )
@@ -163,7 +164,7 @@ class Walks(Method):
 
     @property
     def rows(self) -> list[AnswerRows]:
-        """Return the rows of each question, from the walks so far."""
+        """Return the rows of each question, from the walks made so far."""
         return [_rows_of(question, group) for question, group in zip(self.query.questions, self.laws, strict=True)]
 
     @classmethod
@@ -177,7 +178,7 @@ class Walks(Method):
 
 
 def _laws_of(question: StateQuestion) -> list[tuple[int, ...]]:
-    """Return the variables of each law that a question needs."""
+    """Return the variables of each law that a question needs: each variable alone, or all jointly."""
     positions = tuple(question.positions.tolist())
     if not question.needs_joint_law:
         return [(v,) for v in positions]
@@ -187,7 +188,7 @@ def _laws_of(question: StateQuestion) -> list[tuple[int, ...]]:
 
 
 def _slope(question: StateQuestion) -> float:
-    """Return the largest ratio of the half-width of an answer to the half-widths of the joint states."""
+    """Return the largest ratio between the half-width of the answer and those of the joint states' probabilities."""
     if not isinstance(question, Mean):
         return 1.0
     return question.span * 0.5 * 2 ** len(question.positions)
@@ -196,7 +197,7 @@ def _slope(question: StateQuestion) -> float:
 def _rows_of(question: StateQuestion, laws: list[WalkLaw]) -> AnswerRows:
     low, high = (np.concatenate(ends) for ends in zip(*(law.limits() for law in laws), strict=True))
     if isinstance(question, Mean):
-        values = question.values(np.array(list(product(*question.values_of))), 0)  # last variable fastest
+        values = question.values(np.array(list(product(*question.values_of))), 0)  # the last variable changes fastest
         middle = 0.5 * (values.max() + values.min())
         ends = np.stack([low * (values - middle), high * (values - middle)])
         slack = 2.0**-48 * len(values) * float(np.abs(values).max(initial=1.0))

@@ -1,10 +1,11 @@
-"""Bounded weights: independent tries from the proposal of mini-buckets, and bets on their weights. [trusted]
+"""Weighted draws from a proposal made of mini-buckets, with intervals from bets on the weights. [trusted]
 
-A try ends in a state with the weight W in [0, 1], whose mean given the state is f / (q U). So E W (f(x) - p) = 0 for
-the mean p of f under the model, and the wealth of a gambler who bets on it is a test martingale: the p for which it
-stays below 2 / error, after any number of tries, are an interval (theory page, "Bounded weights").
+A draw x has a weight W in [0, 1] whose mean, given x, is proportional to the ratio of the model's probability of x to
+that of the proposal. So E W (f(x) - p) = 0 for the mean p of f under the model. A gambler who bets on a wrong p gets
+rich: the wealth is a test martingale for the right p, and the p for which it stays below 2 / error, after any number of
+draws, are an interval (theory page, "Bounded weights").
 
-A pilot with random bits of its own chooses the size of the mini-buckets and the number of tries.
+A pilot with separate random bits chooses the size of the mini-buckets and the number of draws.
 """
 
 from __future__ import annotations
@@ -31,26 +32,28 @@ from dobrushin._shared.running import PLAIN, Running, child_seed
 from dobrushin._shared.text import counted, percent, rounded_up
 from dobrushin.errors import CertificateError
 
-# Size of mini-buckets in bits: for the pilot, and for an answer that needs fewer tries with larger ones.
+# Size of mini-buckets in bits: for the pilot, and for an answer that needs fewer draws with larger mini-buckets.
 _FEW_BITS, _MANY_BITS = 12.0, 16.0
-# The logarithm of U / Z falls by about this factor from the first to the second.
+# log(U / Z), where U is the mini-buckets' upper bound of Z, falls by about this factor from the first size to the
+# second.
 _GAIN = 0.82
-# Number of tries of a pilot, and the largest logarithm of U / Z with which tries are planned; then the same two numbers
-# for a first look, before the messages of mini-buckets are improved.
+# Number of draws of a pilot, and the largest log(U / Z) with which the method is proposed; then the same two numbers
+# for a first pilot, made before the messages of mini-buckets are improved.
 _PILOT, _MOST_GAP = 500, 25.0
 _FIRST_PILOT, _HOPELESS = 50, 60.0
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(2015, 12))
 _OWN = (2015,)
-# Planned tries: `_TRIES` log(2 / error) (1 / (aim E W) + 1 / (aim^2 ESS)); a run makes at most `_MORE` times as many.
+# Planned draws: `_TRIES` log(2 / error) (1 / (aim E W) + 1 / (aim^2 ESS)), with the effective sample size ESS of a
+# draw; a run makes at most `_MORE` times as many.
 _TRIES, _MORE = 0.6, 8.0
-# Numbers of tries after which intervals are computed, as multiples of the planned number; and the least such number.
+# Numbers of draws after which intervals are computed, as multiples of the planned number; and the least such number.
 _LOOKS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
 _FEWEST = 64
-# Seconds per try for an interval of one row, and most tries times rows in one block.
+# Seconds per draw for the interval of one row, and the largest product of draws and rows in one block.
 _SECONDS_PER_PAIR, _PAIRS_AT_ONCE = 6e-8, 2**22
-# Largest share of the wealth that is bet, and tries that the pilot counts for in the first bets.
+# Largest share of the wealth that is bet, and number of draws for which the pilot counts in the first bets.
 _LARGEST_BET, _PRIOR = 0.9, 100.0
-# Part of the error probability that pays for uniform numbers of 53 bits.
+# Share of the error probability that is kept for the rounding of uniform random numbers to 53 bits.
 _PRECISION = 0.01
 # Seconds that an answer may be expected to take where the call has no time limit.
 _PATIENCE = 60.0
@@ -59,44 +62,44 @@ _MOST_VARIABLES, _LAYOUT_SECONDS = 2**14, 2e-4
 # Expected number of rounds that improve the messages.
 _PASSES = 8.0
 
-# Mini-buckets of a form, by their bits.
+# The model keeps its mini-buckets and their layouts, by the size in bits.
 _BUCKETS: Slot[MiniBuckets] = Slot("mini-buckets", 2, 2**29, lambda made: int(2 * made.layout.bytes))
 _LAYOUTS: Slot[Layout] = Slot("layouts of mini-buckets", 4, 2**24, lambda layout: 500 * len(layout.scopes))
 
 
 class Pilot(NamedTuple):
-    """Mean and mean square of the weights of a pilot."""
+    """The mean and the mean square of the weights in a pilot, and what they predict."""
 
     mean: float
     square: float
 
     @property
     def gap(self) -> float:
-        """Return an estimate of log U / Z."""
+        """Return an estimate of log(U / Z): how far the upper bound U is above the partition function Z."""
         return -math.log(self.mean) if self.mean > 0 else math.inf
 
     @property
     def share(self) -> float:
-        """Return the effective number of draws for each try."""
+        """Return the effective sample size per weighted draw."""
         return self.mean * self.mean / self.square if self.square > 0 else 0.0
 
     def tries(self, aim: float, error: float) -> float:
-        """Return about the number of tries for a half-width of `aim`, of means of values in [0, 1]."""
+        """Return about how many weighted draws give the half-width `aim` for the mean of values in [0, 1]."""
         both = aim * self.mean, aim * aim * self.share
         if not min(both) > 0.0:
             return math.inf
         return _TRIES * math.log(2.0 / error) * (1.0 / both[0] + 1.0 / both[1])
 
     def threshold(self, aim: float) -> float:
-        """Return the weight below which tries may be given up at random without many more of them."""
+        """Return a weight below which draws may be abandoned at random without many more of them being needed."""
         return min(1.0, max(0.5 * self.square / self.mean, 0.5 * aim))
 
 
 class Weights(Method):
-    """Tries from the proposal of mini-buckets."""
+    """The method "weights": weighted draws from a proposal made of mini-buckets."""
 
     name: ClassVar[str] = "weights"
-    outcomes: ClassVar[str] = "tries"
+    outcomes: ClassVar[str] = "weighted draws"
     has_proof: ClassVar[bool] = False
     share: ClassVar[float] = 0.8
 
@@ -132,23 +135,23 @@ class Weights(Method):
         is_enough = choice.by_name or work.seconds <= patience
         tries = work.tries if is_enough else work.tries * patience / work.seconds
         if not is_enough and choice.best is not None:
-            raise cls.refuse(f"it would take about {work.seconds:.2g} s.")
+            raise cls.refuse(f"weighted draws would take about {work.seconds:.2g} s, more than {patience:.2g} s.")
         if query.budget is not None:
             allowed, tries = query.budget / runner.drawn, max(tries, _FEWEST)
             if max(_LOOKS[0] * tries, _FEWEST) <= allowed:
                 tries = min(tries, allowed)
             elif not choice.by_name:
                 drawn = counted(runner.drawn, "variable")
-                raise cls.refuse(f"about {tries:.2g} tries of {drawn} would be more than the budget.")
+                raise cls.refuse(f"about {tries:.2g} draws of {drawn} each would be more than the budget.")
         reason = (
             f"mini-buckets of {work.bits:.0f} bits; a pilot puts their bound at about e^{pilot.gap:.2g} times the "
-            f"partition function; about {tries:.2g} tries of up to {counted(runner.drawn, 'variable')}"
+            f"partition function; about {tries:.2g} draws of up to {counted(runner.drawn, 'variable')} each"
         )
         plan = cls.draft(
             query, reason, 0.0, chains=_whole(tries), seconds=min(work.seconds, 1e12), reaches_tolerance=is_enough,
             other_updates=_whole(tries * runner.drawn),
         )  # fmt: skip
-        plan = replace(plan, interval="betting on weights, valid after any number of tries", stops_early=True)
+        plan = replace(plan, interval="betting on weights, valid after any number of draws", stops_early=True)
         return cls(query, plan, work.bits, made, pilot)
 
     def needed_updates(self) -> int:
@@ -167,28 +170,28 @@ class Weights(Method):
         estimate = run.estimate()
         if run.trouble is None and self.misses(estimate):
             reason = (
-                f"after {run.done} tries the widest interval has a half-width of {estimate.half_width.max():.3g}, "
+                f"after {run.done} draws the widest interval has a half-width of {estimate.half_width.max():.3g}, "
                 f"above the tolerance {self.query.tolerance:.3g}."
             )
-            more = "" if self.query.budget is None else ", a larger budget"
-            raise self.too_wide(estimate, reason, f"What may help: a larger tolerance{more}.")
+            more = "" if self.query.budget is None else " or a larger budget"
+            raise self.too_wide(estimate, reason, f"A larger tolerance{more} may help.")
         return run.close(estimate)
 
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:
         return [
-            f"The answer comes from {estimate.chains:,} independent tries. The variables were summed out one after the "
+            f"The answer comes from {estimate.chains:,} independent draws. The variables were summed out one after the "
             "other, with sums that were too large replaced by larger products of small ones. This gives an upper bound "
             "of the partition function, and a proposal from which states are drawn.",
-            "Each try has a weight between 0 and 1, which corrects the proposal: weighted means of the tries have the "
-            "model's mean as their limit. No chain has to mix and no boundary effect has to decay.",
-            "The intervals follow from a gambler's wealth, and hold after any number of tries: all at once with "
+            "Each draw has a weight between 0 and 1, which corrects the proposal: weighted means of the draws tend to "
+            "the model's means. No chain has to mix and no boundary effect has to decay.",
+            "The intervals follow from a gambler's wealth, and hold after any number of draws: all at once with "
             f"probability {estimate.confidence_text} or more. Rounding, at most {estimate._bias_text}, is included.",
         ]
 
 
 class _TriesWork(NamedTuple):
-    """Expected work: tries from mini-buckets of some bits."""
+    """The expected work of an answer: number of weighted draws and seconds, with mini-buckets of this size in bits."""
 
     bits: float
     tries: float
@@ -196,7 +199,10 @@ class _TriesWork(NamedTuple):
 
 
 def _expect(query: Query, made: MiniBuckets, pilot: Pilot, seconds: float) -> _TriesWork:
-    """Return the work with the mini-buckets of the pilot or with larger ones: the less. A try takes `seconds`."""
+    """Return the expected work with the mini-buckets of the pilot, or with larger ones if that is less.
+
+    `seconds` is the time of one draw.
+    """
     aim, error = _aim(query), query.error
     tries = pilot.tries(aim, error)
     work = _TriesWork(_FEW_BITS, tries, tries * seconds)
@@ -208,12 +214,12 @@ def _expect(query: Query, made: MiniBuckets, pilot: Pilot, seconds: float) -> _T
 
 
 def _aim(query: Query) -> float:
-    """Return the smallest half-width that is wanted, of means of values in [0, 1]."""
+    """Return the smallest half-width needed, when all values are scaled to [0, 1]."""
     return min(0.5, *(query.tolerance / question.span for question in query.questions))
 
 
 def _distortion(query: Query, made: MiniBuckets) -> float:
-    """Bound the relative error of a weight by rounding; 2 and more are all the same."""
+    """Bound the relative error of a weight by rounding; bounds above e^2 - 1 are cut to that number."""
     return math.expm1(min(made.distortion + query.space.rounding, 2.0))
 
 
@@ -227,13 +233,15 @@ def _layout(query: Query, bits: float) -> Layout:
     try:
         return form.memory.get(_LAYOUTS, lambda: lay_out(form.tables(), bits), bits)
     except TooDense as error:
-        raise Weights.refuse(f"the model is so dense that every sum would be split, the first {error} times.") from None
+        raise Weights.refuse(
+            f"the model is so dense that every sum would have to be split, at least {error} times."
+        ) from None
 
 
 def _make(query: Query, bits: float) -> MiniBuckets:
-    """Return the mini-buckets of a query; refuse what would take too much time or memory."""
+    """Return the mini-buckets of a query; raise an error if they would take too much time or memory."""
     layout, form = _layout(query, bits), query.model._form
-    require_memory("Mini-buckets", 4.0 * layout.bytes, "Ask another method.")
+    require_memory("Mini-buckets", 4.0 * layout.bytes, "Pass another method=.")
     current_deadline().charge(2.0 * layout.pass_seconds, "the messages of mini-buckets")
 
     def make() -> MiniBuckets:
@@ -253,11 +261,11 @@ def _make(query: Query, bits: float) -> MiniBuckets:
 
 
 def _too_loose(bits: float, gap: float) -> CertificateError:
-    """Return the error for a bound that is too far from the partition function."""
+    """Return the error for an upper bound that is too far above the partition function."""
     times = f"e^{gap:.3g}" if math.isfinite(gap) else "more than e^700"
     return Weights.refuse(
         f"the bound by mini-buckets of {bits:.0f} bits is about {times} times the partition function, more than the "
-        f"e^{_MOST_GAP:.0f} with which weights are of use."
+        f"e^{_MOST_GAP:.0f} up to which weighted draws are of use."
     )
 
 
@@ -270,7 +278,7 @@ def run_pilot(runner: Tries, tries: int = _PILOT) -> Pilot:
 
 
 class _WeightRun(Run):
-    """Tries, in blocks, until all intervals are narrow enough."""
+    """Weighted draws for one answer, made in blocks until all intervals are narrow enough."""
 
     method: Weights
 
@@ -287,7 +295,7 @@ class _WeightRun(Run):
         most = _PRECISION * (1.0 - query.confidence) / float(self.runner.error[0])
         planned = min(pilot.tries(aim, query.error), float(max(1, method.plan.chains)) * _MORE, most)
         if most < _FEWEST:
-            raise method.refuse("the confidence is too high: rounding of uniform numbers allows too few tries.")
+            raise method.refuse("the confidence is too high: rounding of uniform numbers allows too few draws.")
         if query.budget is not None:
             most = min(most, query.budget / self.runner.drawn)
         self.looks = [max(_FEWEST, int(min(most, look * planned))) for look in _LOOKS]
@@ -342,8 +350,8 @@ class _WeightRun(Run):
             "mini-buckets bound the partition function from above, so that no weight exceeds 1",
             f"rounding changes the logarithm of a weight by at most {rounded_up(self.distortion, 2)} (included)",
             INDEPENDENT_BITS,
-            "a pilot with other random bits chose the mini-buckets and the number of tries",
-            f"all intervals hold at once with confidence {percent(self.query.confidence)}, after any number of tries",
+            "a pilot with separate random bits chose the mini-buckets and the number of draws",
+            f"all intervals hold at once with confidence {percent(self.query.confidence)}, after any number of draws",
         ]
         plan = replace(self.plan, chains=self.done, other_updates=self.done * self.runner.drawn)
         return self.conclude(rows, words, plan)
@@ -352,14 +360,14 @@ class _WeightRun(Run):
 def weighted_interval(
     y: NDArray[np.float64], z: NDArray[np.float64], aim: float, error: float, before: NDArray[np.float64]
 ) -> tuple[float, float, float]:
-    """Return estimate and both limits of the p with E (y - p z) = 0, from independent pairs 0 <= y <= z <= 1.
+    """Return an estimate of p, with both limits, from independent pairs 0 <= y <= z <= 1 with E (y - p z) = 0.
 
-    The interval is valid at every number of pairs at once, but for a probability of `error`: each limit has half.
+    With probability 1 - `error`, the interval is valid after every number of pairs; each limit has half of the error.
 
     Parameters
     ----------
     aim : float
-        Half-width that the bets are for.
+        Half-width for which the bets are chosen.
     before : array
         Guesses of the sums of z, of y and of (y - p z)^2, which count as earlier pairs in the bets.
     """
@@ -377,16 +385,16 @@ def weighted_interval(
 def log_partition_limits(
     made: MiniBuckets, draws: WeightedDraws, pilot: Pilot, aim: float, error: float
 ) -> tuple[float, float, float]:
-    """Return estimate and limits of log Z, from weighted tries: log U and the logarithm of an interval for E W.
+    """Return an estimate of log Z with both limits: log U plus the logarithm of an interval for the mean weight.
 
-    The interval holds after any number of tries. It leaves out the error of the model's own log-density.
+    The interval is valid after any number of draws. It does not include the error of the model's own log-density.
 
     Parameters
     ----------
     aim : float
-        Relative half-width of the interval for Z that the bets are for.
+        Relative half-width of the interval for Z for which the bets are chosen.
     """
-    y = np.zeros(draws.tries)  # in the order of the tries: a bet may depend on earlier ones only
+    y = np.zeros(draws.tries)  # in the order of the draws: a bet may depend on earlier ones only
     y[draws.numbers] = draws.weights
     before = _PRIOR * np.array([1.0, pilot.mean, pilot.square])
     found = weighted_interval(y, np.ones(draws.tries), aim * pilot.mean, error, before)
