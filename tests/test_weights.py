@@ -468,7 +468,7 @@ def test_refusals(monkeypatch, tmp_path):
         db.estimate(model, [0], method="weights", proof=tmp_path / "p", seed=1)
     assert "or pass method='symmetry' or 'dobrushin' or 'local'" in str(caught.value)
     with pytest.raises(db.CertificateError, match="so dense that"):
-        db.estimate(db.Ising({(i, j): 0.1 for i in range(60) for j in range(i)}), [0], method="weights", seed=1)
+        db.estimate(db.Potts({(i, j): 0.1 for i in range(60) for j in range(i)}, 3), [0], method="weights", seed=1)
     strong = db.Ising({(i, j): 3.0 * (-1) ** (i * j % 3) for i in range(14) for j in range(i)})
     monkeypatch.setattr(module, "_MOST_GAP", 0.01)
     with pytest.raises(db.CertificateError, match="mini-buckets of 3 bits"):

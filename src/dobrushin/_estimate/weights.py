@@ -1,11 +1,11 @@
-"""Weighted draws from a proposal made of mini-buckets, with intervals from bets on the weights. [trusted]
+"""Weighted draws from mini-buckets or a Gaussian envelope, with intervals from bets on the weights. [trusted]
 
 A draw x has a weight W in [0, 1] whose mean, given x, is proportional to the ratio of the model's probability of x to
 that of the proposal. So E W (f(x) - p) = 0 for the mean p of f under the model. A gambler who bets on a wrong p gets
 rich: the wealth is a test martingale for the right p, and the p for which it stays below 2 / error, after any number of
 draws, are an interval (theory page, "Bounded weights").
 
-A pilot with separate random bits chooses the size of the mini-buckets and the number of draws.
+A pilot with separate random bits chooses the proposal and the number of draws.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import SOON_SECONDS, AnswerRows, Choice, Method, Plan
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.runs import INDEPENDENT_BITS, Run
+from dobrushin._exact.envelope import MAX_SPINS, Envelope
 from dobrushin._exact.minibuckets import Layout, MiniBuckets, NoState, TooDense, lay_out
 from dobrushin._kernels import weights as loops
+from dobrushin._models.ising import SpinPairs
 from dobrushin._models.memory import Slot
-from dobrushin._sampling.weighted import Tries, WeightedDraws, draw_weighted
+from dobrushin._sampling.weighted import Proposal, Tries, WeightedDraws, draw_weighted
 from dobrushin._shared.call import NO_DEADLINE, Deadline, LateError, current_deadline
 from dobrushin._shared.executors import cores
 from dobrushin._shared.memory import require_memory
@@ -49,6 +51,8 @@ _TRIES, _MORE = 0.6, 8.0
 # Numbers of draws after which intervals are computed, as multiples of the planned number; and the least such number.
 _LOOKS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
 _FEWEST = 64
+# With a time limit there are more looks, each at this multiple of the number of draws before.
+_FURTHER, _FURTHER_LOOKS = 1.15, 40
 # Seconds per draw for the interval of one row, and the largest product of draws and rows in one block.
 _SECONDS_PER_PAIR, _PAIRS_AT_ONCE = 6e-8, 2**22
 # Largest share of the wealth that is bet, and number of draws for which the pilot counts in the first bets.
@@ -61,8 +65,12 @@ _PATIENCE = 60.0
 _MOST_VARIABLES, _LAYOUT_SECONDS = 2**14, 2e-4
 # Expected number of rounds that improve the messages.
 _PASSES = 8.0
+# Least average number of neighbours of a spin for which a Gaussian envelope is tried; what answers say it is.
+_LEAST_DEGREE = 12.0
+_ENVELOPE = "Gaussian envelope"
 
-# The model keeps its mini-buckets and their layouts, by the size in bits.
+# The model keeps its envelope, and its mini-buckets and their layouts, by the size in bits.
+_ENVELOPES: Slot[Envelope] = Slot("Gaussian envelope")
 _BUCKETS: Slot[MiniBuckets] = Slot("mini-buckets", 2, 2**29, lambda made: int(2 * made.layout.bytes))
 _LAYOUTS: Slot[Layout] = Slot("layouts of mini-buckets", 4, 2**24, lambda layout: 500 * len(layout.scopes))
 
@@ -96,16 +104,16 @@ class Pilot(NamedTuple):
 
 
 class Weights(Method):
-    """The method "weights": weighted draws from a proposal made of mini-buckets."""
+    """The method "weights": weighted draws from mini-buckets or a Gaussian envelope."""
 
     name: ClassVar[str] = "weights"
     outcomes: ClassVar[str] = "weighted draws"
     has_proof: ClassVar[bool] = False
     share: ClassVar[float] = 0.8
 
-    def __init__(self, query: Query, plan: Plan, bits: float, made: MiniBuckets, pilot: Pilot) -> None:
+    def __init__(self, query: Query, plan: Plan, work: _Work) -> None:
         super().__init__(query, plan)
-        self.bits, self.made, self.pilot = bits, made, pilot
+        self.bits, self.made, self.pilot = work.bits, work.made, work.pilot
 
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
@@ -122,37 +130,29 @@ class Weights(Method):
         n = query.model.n_variables
         if n > _MOST_VARIABLES:
             raise cls.refuse(f"mini-buckets are planned for at most {_MOST_VARIABLES} variables, not {n}.")
-        made = _make(query, _FEW_BITS)
-        if not (distortion := _distortion(query, made)) < _aim(query):
-            raise cls.refuse(f"rounding of the weights reaches {rounded_up(distortion, 2)}, above the tolerance.")
-        runner = Tries.make(made, query.positions, -math.inf)
-        current_deadline().charge(_PILOT * runner.try_seconds / cores(), "a pilot of weights")
-        pilot = run_pilot(runner)
-        if not pilot.gap <= _MOST_GAP:
-            raise _too_loose(_FEW_BITS, pilot.gap)
-        work = _expect(query, made, pilot, runner.try_seconds / cores())
+        work = _choose(query)
         patience = _PATIENCE if query.time_limit is None else query.time_limit
         is_enough = choice.by_name or work.seconds <= patience
         tries = work.tries if is_enough else work.tries * patience / work.seconds
         if not is_enough and choice.best is not None:
             raise cls.refuse(f"weighted draws would take about {work.seconds:.2g} s, more than {patience:.2g} s.")
         if query.budget is not None:
-            allowed, tries = query.budget / runner.drawn, max(tries, _FEWEST)
+            allowed, tries = query.budget / work.drawn, max(tries, _FEWEST)
             if max(_LOOKS[0] * tries, _FEWEST) <= allowed:
                 tries = min(tries, allowed)
             elif not choice.by_name:
-                drawn = counted(runner.drawn, "variable")
+                drawn = counted(work.drawn, "variable")
                 raise cls.refuse(f"about {tries:.2g} draws of {drawn} each would be more than the budget.")
         reason = (
-            f"mini-buckets of {work.bits:.0f} bits; a pilot puts their bound at about e^{pilot.gap:.2g} times the "
-            f"partition function; about {tries:.2g} draws of up to {counted(runner.drawn, 'variable')} each"
+            f"{work.name}; a pilot puts the bound at about e^{work.pilot.gap:.2g} times the partition function; about "
+            f"{tries:.2g} draws of up to {counted(work.drawn, 'variable')} each"
         )
         plan = cls.draft(
             query, reason, 0.0, chains=_whole(tries), seconds=min(work.seconds, 1e12), reaches_tolerance=is_enough,
-            other_updates=_whole(tries * runner.drawn),
+            other_updates=_whole(tries * work.drawn), kernel=None if work.bits else _ENVELOPE,
         )  # fmt: skip
         plan = replace(plan, interval="betting on weights, valid after any number of draws", stops_early=True)
-        return cls(query, plan, work.bits, made, pilot)
+        return cls(query, plan, work)
 
     def needed_updates(self) -> int:
         return self.plan.updates
@@ -179,10 +179,19 @@ class Weights(Method):
 
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:
+        if estimate.plan.kernel == _ENVELOPE:
+            how = (
+                "The law of the spins was written as that of independent spins in Gaussian local fields, with a factor "
+                "that is a product of hyperbolic cosines. A Gaussian law lies above it, from which fields are drawn."
+            )
+        else:
+            how = (
+                "The variables were summed out one after the other, with sums that were too large replaced by larger "
+                "products of small ones. This gives an upper bound of the partition function, and a proposal from "
+                "which states are drawn."
+            )
         return [
-            f"The answer comes from {estimate.chains:,} independent draws. The variables were summed out one after the "
-            "other, with sums that were too large replaced by larger products of small ones. This gives an upper bound "
-            "of the partition function, and a proposal from which states are drawn.",
+            f"The answer comes from {estimate.chains:,} independent draws. {how}",
             "Each draw has a weight between 0 and 1, which corrects the proposal: weighted means of the draws tend to "
             "the model's means. No chain has to mix and no boundary effect has to decay.",
             "The intervals follow from a gambler's wealth, and hold after any number of draws: all at once with "
@@ -190,27 +199,94 @@ class Weights(Method):
         ]
 
 
-class _TriesWork(NamedTuple):
-    """The expected work of an answer: number of weighted draws and seconds, with mini-buckets of this size in bits."""
+class _Work(NamedTuple):
+    """A proposal distribution, its pilot, and the expected work of an answer: number of weighted draws and seconds."""
 
-    bits: float
+    made: Proposal
+    pilot: Pilot
+    bits: float  # of mini-buckets; 0 for an envelope
     tries: float
     seconds: float
+    drawn: int  # variables of a draw
+
+    @property
+    def name(self) -> str:
+        return f"mini-buckets of {self.bits:.0f} bits" if self.bits else f"a {_ENVELOPE}"
 
 
-def _expect(query: Query, made: MiniBuckets, pilot: Pilot, seconds: float) -> _TriesWork:
-    """Return the expected work with the mini-buckets of the pilot, or with larger ones if that is less.
+def _choose(query: Query) -> _Work:
+    """Return the proposal that promises the least work; mini-buckets are not asked where an envelope does at once."""
+    refusal: CertificateError | LateError | None = None
+    found: list[_Work] = []
+    for propose in (_use_envelope, _use_buckets):
+        try:
+            proposal = propose(query)
+        except (CertificateError, LateError) as error:
+            refusal = error
+            continue
+        if proposal is not None:
+            found.append(proposal)
+            if proposal.seconds <= SOON_SECONDS:
+                break
+    if not found and refusal is not None:
+        raise refusal
+    return min(found, key=lambda proposal: proposal.seconds)
 
-    `seconds` is the time of one draw.
-    """
-    aim, error = _aim(query), query.error
+
+def _use_buckets(query: Query) -> _Work:
+    """Return mini-buckets of the pilot's size or larger ones: the less work."""
+    made = _make(query, _FEW_BITS)
+    runner, pilot = _look(query, made, f"mini-buckets of {_FEW_BITS:.0f} bits")
+    aim, error, seconds = _aim(query), query.error, runner.try_seconds / cores()
     tries = pilot.tries(aim, error)
-    work = _TriesWork(_FEW_BITS, tries, tries * seconds)
-    if made.layout.is_exact:
-        return work
+    few = _Work(made, pilot, _FEW_BITS, tries, tries * seconds, runner.drawn)
+    if made.is_exact:
+        return few
     tries = Pilot(pilot.mean**_GAIN, pilot.mean ** (2.0 * _GAIN) / pilot.share).tries(aim, error)
-    larger = _TriesWork(_MANY_BITS, tries, _PASSES * _layout(query, _MANY_BITS).pass_seconds + tries * seconds)
-    return min(work, larger, key=lambda work: work.seconds)
+    total = _PASSES * _layout(query, _MANY_BITS).pass_seconds + tries * seconds
+    many = few._replace(bits=_MANY_BITS, tries=tries, seconds=total)
+    return min(few, many, key=lambda work: work.seconds)
+
+
+def _use_envelope(query: Query) -> _Work | None:
+    """Return a Gaussian envelope of a dense model of spins; None for other models."""
+    form = query.model._form
+    n = form.n_variables
+    if not isinstance(form, SpinPairs) or n > MAX_SPINS or form.couplings.nnz < _LEAST_DEGREE * n:
+        return None
+    name = f"a {_ENVELOPE}"
+
+    def make() -> Envelope:
+        made = Envelope(form.couplings.toarray(), form.fields)
+        current_deadline().charge(10.0 * made.step_seconds, name)
+        made.begin()
+        gap = run_pilot(Tries.make(made, query.positions, -math.inf), _FIRST_PILOT).gap
+        if not gap <= _HOPELESS:
+            raise _too_loose(name, gap)
+        with current_deadline().part(0.5):  # the rest is for a pilot
+            made.improve()
+        return made
+
+    try:
+        with np.errstate(all="ignore"):
+            made = form.memory.get(_ENVELOPES, make)
+            runner, pilot = _look(query, made, name)
+    except np.linalg.LinAlgError:
+        raise Weights.refuse(f"no {_ENVELOPE} was found: the potentials are too large.") from None
+    tries = pilot.tries(_aim(query), query.error)
+    return _Work(made, pilot, 0.0, tries, tries * runner.try_seconds / cores(), runner.drawn)
+
+
+def _look(query: Query, made: Proposal, name: str) -> tuple[Tries, Pilot]:
+    """Run a pilot; refuse a proposal whose rounding or whose bound is too large."""
+    if not (distortion := _distortion(query, made)) < _aim(query):
+        raise Weights.refuse(f"rounding of the weights reaches {rounded_up(distortion, 2)}, above the tolerance.")
+    runner = Tries.make(made, query.positions, -math.inf)
+    current_deadline().charge(_PILOT * runner.try_seconds / cores(), "a pilot of weights")
+    pilot = run_pilot(runner)
+    if not pilot.gap <= _MOST_GAP:
+        raise _too_loose(name, pilot.gap)
+    return runner, pilot
 
 
 def _aim(query: Query) -> float:
@@ -218,7 +294,7 @@ def _aim(query: Query) -> float:
     return min(0.5, *(query.tolerance / question.span for question in query.questions))
 
 
-def _distortion(query: Query, made: MiniBuckets) -> float:
+def _distortion(query: Query, made: Proposal) -> float:
     """Bound the relative error of a weight by rounding; bounds above e^2 - 1 are cut to that number."""
     return math.expm1(min(made.distortion + query.space.rounding, 2.0))
 
@@ -249,7 +325,7 @@ def _make(query: Query, bits: float) -> MiniBuckets:
         made.begin()
         gap = run_pilot(Tries.make(made, query.positions, -math.inf), _FIRST_PILOT).gap
         if not gap <= _HOPELESS:
-            raise _too_loose(bits, gap)
+            raise _too_loose(f"mini-buckets of {bits:.0f} bits", gap)
         with current_deadline().part(0.5):  # the rest is for a pilot
             made.improve()
         return made
@@ -260,12 +336,12 @@ def _make(query: Query, bits: float) -> MiniBuckets:
         raise query.space.impossible() from None
 
 
-def _too_loose(bits: float, gap: float) -> CertificateError:
+def _too_loose(name: str, gap: float) -> CertificateError:
     """Return the error for an upper bound that is too far above the partition function."""
     times = f"e^{gap:.3g}" if math.isfinite(gap) else "more than e^700"
     return Weights.refuse(
-        f"the bound by mini-buckets of {bits:.0f} bits is about {times} times the partition function, more than the "
-        f"e^{_MOST_GAP:.0f} up to which weighted draws are of use."
+        f"the bound by {name} is about {times} times the partition function, more than the e^{_MOST_GAP:.0f} up to "
+        "which weighted draws are of use."
     )
 
 
@@ -283,14 +359,14 @@ class _WeightRun(Run):
     method: Weights
 
     def __init__(
-        self, method: Weights, made: MiniBuckets, pilot: Pilot, sequence: np.random.SeedSequence, running: Running
+        self, method: Weights, made: Proposal, pilot: Pilot, sequence: np.random.SeedSequence, running: Running
     ) -> None:
         query = method.query
         super().__init__(method, (1.0 - _PRECISION) * query.error, [], sequence, running)
         self.sequence = child_seed(sequence, *_OWN)
         self.made, self.pilot = made, pilot
         aim = _aim(query)
-        self.threshold = 1.0 if made.layout.is_exact else pilot.threshold(aim)
+        self.threshold = 1.0 if made.is_exact else pilot.threshold(aim)
         self.runner = Tries.make(made, query.positions, math.log(self.threshold))
         most = _PRECISION * (1.0 - query.confidence) / float(self.runner.error[0])
         planned = min(pilot.tries(aim, query.error), float(max(1, method.plan.chains)) * _MORE, most)
@@ -298,7 +374,10 @@ class _WeightRun(Run):
             raise method.refuse("the confidence is too high: rounding of uniform numbers allows too few draws.")
         if query.budget is not None:
             most = min(most, query.budget / self.runner.drawn)
-        self.looks = [max(_FEWEST, int(min(most, look * planned))) for look in _LOOKS]
+        looks = [look * planned for look in _LOOKS]
+        if query.time_limit is not None:  # all of it is used
+            looks += [looks[-1] * _FURTHER**k for k in range(1, _FURTHER_LOOKS + 1)]
+        self.looks = list(dict.fromkeys(max(_FEWEST, int(min(most, look))) for look in looks))
         self.distortion = _distortion(query, made)
         self.weights: list[NDArray[np.float64]] = []
         self.states: list[NDArray[np.int16]] = []
@@ -346,11 +425,14 @@ class _WeightRun(Run):
 
     def estimate(self) -> Estimate:
         rows = self.found or self._rows()
+        bound = "a Gaussian envelope lies above the law of local fields"
+        if self.plan.kernel is None:
+            bound = "mini-buckets bound the partition function from above"
         words = [
-            "mini-buckets bound the partition function from above, so that no weight exceeds 1",
+            f"{bound}, so that no weight exceeds 1",
             f"rounding changes the logarithm of a weight by at most {rounded_up(self.distortion, 2)} (included)",
             INDEPENDENT_BITS,
-            "a pilot with separate random bits chose the mini-buckets and the number of draws",
+            "a pilot with separate random bits chose the proposal and the number of draws",
             f"all intervals hold at once with confidence {percent(self.query.confidence)}, after any number of draws",
         ]
         plan = replace(self.plan, chains=self.done, other_updates=self.done * self.runner.drawn)

@@ -253,6 +253,11 @@ class MiniBuckets:
         self.tops.append(top)
         return frozen(flat - top)
 
+    @property
+    def is_exact(self) -> bool:
+        """Return whether no bucket is split."""
+        return self.layout.is_exact
+
     # -- geometry --
 
     def _walk(self, scope: Scope, axes: Scope) -> tuple[Ints, Ints]:

@@ -1,20 +1,24 @@
-"""Importance samples with bounded weights, drawn from the proposal distribution of mini-buckets. [trusted]
+"""Importance samples with bounded weights, drawn from a proposal distribution. [trusted]
 
 Theory page, "Bounded weights". A try draws a state x with probability q(x) from the proposal. Its weight is random, in
 [0, 1], with mean f(x) / (q(x) U), where f is the unnormalised probability and U the upper bound on the partition
-function. With the threshold 1 a weight is 0 or 1, and the states with weight 1 are exact draws from f / Z.
+function, by mini-buckets or by a Gaussian envelope. With the threshold 1 a weight is 0 or 1, and the states with weight
+1 are exact draws from f / Z.
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._exact.envelope import Envelope, EnvelopeLaw
 from dobrushin._exact.minibuckets import Layout, MiniBuckets
+from dobrushin._kernels.envelope import draw_fields
 from dobrushin._kernels.weights import draw_tries
 from dobrushin._models.near import Numbering, ScanRegion
 from dobrushin._sampling.batches import Job, run_batches
@@ -26,12 +30,16 @@ from dobrushin._shared.running import PLAIN, Running, master_key
 
 # Seconds of a step of a try, and of each table that the step reads (benchmarks/strong.py).
 _SECONDS_PER_STEP, _SECONDS_PER_READ = 5e-8, 4e-8
+# Seconds of a local field of an envelope, and of each entry of its factor.
+_SECONDS_PER_FIELD, _SECONDS_PER_ENTRY = 5e-8, 3e-10
 # Approximate largest number of seconds of a batch.
 _BATCH_SECONDS = 0.1
 # Words of 16 bits that hold the logarithm of a weight.
 _WORDS = 4
 # Largest number of tries that `draw_exactly` runs at a time.
 _MAX_TRIES = 2**20
+# Laws that tries draw from.
+Proposal = MiniBuckets | Envelope
 # A scan of one step, which makes a whole try.
 _ONE_STEP = Scan(np.zeros(1, dtype=np.int64))
 
@@ -119,7 +127,7 @@ def _columns(rows: list[tuple[int, ...]], width: int) -> NDArray[np.int64]:
 class Tries(Runner):
     """Runner for tries: `read` returns each weight (as `_WORDS` words) and the states of the wanted variables."""
 
-    steps: BucketSteps
+    steps: Any  # arguments of the loop
     asked: NDArray[np.int64]  # variables to keep
     n: int
     threshold: float  # logarithm of the weight below which tries end at random
@@ -130,28 +138,36 @@ class Tries(Runner):
     batch: ClassVar[int] = 2**14
     rate: ClassVar[float] = 1.0 / (_SECONDS_PER_STEP + 5 * _SECONDS_PER_READ)
 
-    @classmethod
-    def make(cls, made: MiniBuckets, asked: NDArray[np.int64], threshold: float) -> Tries:
+    @staticmethod
+    def make(made: Proposal, asked: NDArray[np.int64], threshold: float) -> Tries:
         """Make the runner for the wanted variables (`asked`).
 
         Tries whose log-weight is below `threshold` end at random; 0 gives exact draws.
         """
-        steps, error = make_steps(made, asked)
+        kind: type[Tries]
+        steps: EnvelopeLaw | BucketSteps
+        if isinstance(made, Envelope):
+            # Each field has two numbers that are compared, or a normal number that is off: 2^-52 for each.
+            n = len(made.fields)
+            kind, steps, error = EnvelopeTries, made.law, (3 * n + 1) * 2.0**-52
+        else:
+            n = len(made.layout.sizes)
+            kind, (steps, error) = BucketTries, make_steps(made, asked)
         rows, nothing = np.arange(_WORDS + len(asked)), np.empty(0, dtype=np.int64)
         region = ScanRegion(
             Numbering(len(rows), rows), rows[:1], np.zeros(2, dtype=np.int64), nothing, rows, slice(None)
         )
-        return cls(steps, frozen(asked), len(made.layout.sizes), threshold, frozen(np.array([error])), region)
+        return kind(steps, frozen(asked), n, threshold, frozen(np.array([error])), region)
 
     @property
+    @abstractmethod
     def drawn(self) -> int:
         """Return the number of variables that a completed try draws."""
-        return int(self.steps.steps[4].sum())
 
     @property
+    @abstractmethod
     def try_seconds(self) -> float:
         """Return the seconds that a completed try takes on one core."""
-        return _SECONDS_PER_STEP * self.steps.steps.shape[1] + _SECONDS_PER_READ * self.steps.reads.shape[1] + 1e-6
 
     @property
     def dtype(self) -> Any:
@@ -167,15 +183,46 @@ class Tries(Runner):
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.float64]:
         return np.zeros((1 + len(self.asked), len(chains)))
 
-    def run(self, x: NDArray[np.float64], work: Work) -> None:
-        state = np.zeros(self.n, dtype=np.int64)
-        draw_tries(work.keys(1), self.threshold, *self.steps, self.asked, state, x)
-
     def read(self, x: NDArray[np.float64], rows: NDArray[np.int64], chains: int) -> NDArray[np.int16]:
         out = np.empty((_WORDS + len(self.asked), chains), dtype=np.int16)
         out[:_WORDS] = np.ascontiguousarray(x[0])[:, None].view(np.int16).T
         out[_WORDS:] = x[1:]
         return out
+
+
+class BucketTries(Tries):
+    """Tries from mini-buckets."""
+
+    steps: BucketSteps
+
+    @property
+    def drawn(self) -> int:
+        return int(self.steps.steps[4].sum())
+
+    @property
+    def try_seconds(self) -> float:
+        return _SECONDS_PER_STEP * self.steps.steps.shape[1] + _SECONDS_PER_READ * self.steps.reads.shape[1] + 1e-6
+
+    def run(self, x: NDArray[np.float64], work: Work) -> None:
+        state = np.zeros(self.n, dtype=np.int64)
+        draw_tries(work.keys(1), self.threshold, *self.steps, self.asked, state, x)
+
+
+class EnvelopeTries(Tries):
+    """Tries from a Gaussian envelope."""
+
+    steps: EnvelopeLaw
+
+    @property
+    def drawn(self) -> int:
+        return self.n
+
+    @property
+    def try_seconds(self) -> float:
+        return _SECONDS_PER_FIELD * self.n + 0.5 * _SECONDS_PER_ENTRY * self.n**2 + 1e-6
+
+    def run(self, x: NDArray[np.float64], work: Work) -> None:
+        draw_fields(work.keys(1), self.threshold, *self.steps, self.asked, np.empty(self.n), x)
 
 
 class WeightedDraws(NamedTuple):
@@ -240,7 +287,7 @@ class ExactDraws(NamedTuple):
 
 
 def draw_exactly(
-    made: MiniBuckets, asked: NDArray[np.int64], draws: int, sequence: np.random.SeedSequence, running: Running = PLAIN
+    made: Proposal, asked: NDArray[np.int64], draws: int, sequence: np.random.SeedSequence, running: Running = PLAIN
 ) -> ExactDraws:
     """Draw exactly from the joint law of the wanted variables (`asked`): the states of the first tries with weight 1.
 
