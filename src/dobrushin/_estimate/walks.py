@@ -39,6 +39,8 @@ _MAX_VARIABLES = 6
 # Seconds that walks may take where the call has no time limit; an answer of another method that is expected within the
 # second number of seconds is preferred.
 _PATIENCE, _SOON_SECONDS = 10.0, 1.0
+# Unless walks are asked for by name, they end where this multiple of the allowed visits is predicted.
+_HOPELESS = 100.0
 # Share of the tolerance for the effect of branches that are cut: the rest is for rounding.
 _SHARE = 0.999
 
@@ -110,7 +112,8 @@ class Walks(Method):
         for law, goal in self._goals():
             if reaches or to_the_end:
                 before = law.visited
-                reaches &= law.narrow(goal, most // left, far)
+                hopeless = math.inf if to_the_end or far else _HOPELESS * most
+                reaches &= law.narrow(goal, most // left, far, hopeless)
                 most -= law.visited - before
             left -= 1
         return reaches

@@ -37,6 +37,8 @@ _MAX_NEIGHBORS = 512
 _FIRST_WEIGHT, _FINER, _LAST_WEIGHT = 1e-2, 0.2, 1e-18
 # Most visits of one call of the kernel, which cannot be interrupted, and the visits that a branch may take in any case.
 _MAX_VISITS_OF_CALL, _MIN_VISITS = 2**22, 64
+# From this number of visits on, predictions are believed.
+_VISITS_TO_PREDICT = 2 * 10**5
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,21 +223,23 @@ class WalkLaw:
     def half_width(self) -> float:
         return 0.5 * float((self.high - self.low).max())
 
-    def narrow(self, tolerance: float, most: int, far: int = 0) -> bool:
+    def narrow(self, tolerance: float, most: int, far: int = 0, hopeless: float = math.inf) -> bool:
         """Expand the trees further until the half-width is at most `tolerance`; return whether that was reached.
 
         About `most` variables are visited, and up to `far` if earlier passes predict that this suffices (the width
-        falls roughly as a power of the number of variables visited). If the time limit of the call ends the work, the
-        intervals of the last complete pass remain.
+        falls roughly as a power of the number of variables visited). The work ends where they predict more than
+        `hopeless`. If the time limit of the call ends the work, the intervals of the last complete pass remain.
         """
         with suppress(LateError):
-            self._narrow(tolerance, most, far)
+            self._narrow(tolerance, most, far, hopeless)
         return self.half_width <= tolerance
 
-    def _narrow(self, tolerance: float, most: int, far: int) -> None:
+    def _narrow(self, tolerance: float, most: int, far: int, hopeless: float) -> None:
         before, past = self.visited, self.past
         while self.half_width > tolerance and self.least >= _LAST_WEIGHT:
             used, size = self.visited - before, past[-1][0]
+            if used > _VISITS_TO_PREDICT and len(past) > 3 and _predict(past, tolerance) > hopeless:
+                break
             room = most if used + 3 * size < most else far if used + _predict(past, tolerance) < far else 0
             if not room:
                 break
