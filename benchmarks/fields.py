@@ -1,5 +1,5 @@
 """What fields must reach: python benchmarks/fields.py [bounds] [coverage] [local] [updates] [rates] [carolina]
-[orthant] [boxes] [covariates].
+[orthant] [boxes] [areas].
 
 Every figure is printed with what it is compared with, from the same run.
 """
@@ -199,24 +199,78 @@ def boxes(count: int = 60) -> None:
     )
 
 
-def covariates() -> None:
-    """56 areas with an intercept and one covariate: means within 0.1, exceedances within 0.05, 0.95 together."""
-    rng, areas = np.random.default_rng(5), nx.convert_node_labels_to_integers(nx.grid_2d_graph(7, 8))
+def areas(draws: int = 5000) -> None:
+    """56 areas: means within 0.1 and exceedances within 0.05, at 0.95 together, beside NUTS (NumPyro).
+
+    An intercept and a covariate at rho 0.95, and no covariates at rho 0.99. Times are those of a process whose kernels
+    are compiled.
+    """
+    rng, borders = np.random.default_rng(5), nx.convert_node_labels_to_integers(nx.grid_2d_graph(7, 8))
     farming, expected = rng.normal(size=56), np.exp(2.0 + 0.9 * rng.normal(size=56))
     counts = rng.poisson(expected * np.exp(0.1 + 0.3 * farming + 0.35 * rng.normal(size=56)))
-    prior = db.GaussianField.car(areas, rho=0.95, precision=3.0)
-    field = prior.covariates({"intercept": 1.0, "farming": farming - farming.mean()}, deviation=3.0).poisson(
-        dict(enumerate(counts)), dict(enumerate(expected))
+    covariates = {"intercept": 1.0, "farming": farming - farming.mean()}
+    priors = {
+        "an intercept and a covariate": db.GaussianField.car(borders, 0.95, 3.0).covariates(covariates, deviation=3.0),
+        "rho 0.99, no covariates": db.GaussianField.car(borders, 0.99, 3.0),
+    }
+    events = [db.Exceeds(i, 0.0) for i in borders]
+    for name, prior in priors.items():
+        field = prior.poisson(dict(enumerate(counts)), dict(enumerate(expected)))
+        db.sample(field, db.Scan.uniform(field, sweeps=1), chains=64, seed=0)  # compiles
+        clocks = [(time.perf_counter(), time.process_time())]
+        plans = [
+            db.plan(field, tolerance=0.1, confidence=0.975),
+            db.plan(field, events, tolerance=0.05, confidence=0.975),
+        ]
+        clocks.append((time.perf_counter(), time.process_time()))
+        means = db.estimate(field, tolerance=0.1, confidence=0.975, seed=1)
+        chances = db.estimate(field, events, tolerance=0.05, confidence=0.975, seed=2)
+        clocks.append((time.perf_counter(), time.process_time()))
+        planning, answering = np.diff(clocks, axis=0)
+        updates = sum(answer.chains * answer.steps for answer in (means, chances))
+        print(f"areas: {name}: {len(means)} means within {means.half_width.max():.3f} and {len(chances)} probabilities "
+              f"within {chances.half_width.max():.3f}: {answering[0]:.1f} s, {answering[1]:.1f} s of processors "
+              f"({planning[1]:.1f} s of them to plan; {updates:.3g} updates by {plans[0].method})")  # fmt: skip
+        _compare_with_nuts(prior, counts, expected, draws, means, chances)
+
+
+def _compare_with_nuts(
+    prior: db.GaussianField, counts: np.ndarray, expected: np.ndarray, draws: int, means: db.Estimate,
+    chances: db.Estimate,
+) -> None:  # fmt: skip
+    """Print how far NUTS is from the values and from the intervals, with its Monte Carlo errors."""
+    try:
+        import jax
+        import numpyro
+        from numpyro import diagnostics, distributions, infer
+    except ImportError:
+        print("       no comparison with NUTS: NumPyro is not installed")
+        return
+    jax.config.update("jax_enable_x64", True)
+    precision, start = prior.precision.toarray(), time.process_time()
+
+    def model() -> None:
+        law = distributions.MultivariateNormal(np.zeros(len(precision)), precision_matrix=precision)
+        rates = expected * jax.numpy.exp(numpyro.sample("x", law)[: len(counts)])
+        numpyro.sample("counts", distributions.Poisson(rates), obs=counts)
+
+    nuts = infer.NUTS(model, dense_mass=True)
+    chains = infer.MCMC(
+        nuts, num_warmup=1000, num_samples=draws, num_chains=4, chain_method="sequential", progress_bar=False
     )
-    start = time.process_time()
-    means = db.estimate(field, tolerance=0.1, confidence=0.975, seed=1)
-    chances = db.estimate(field, [db.Exceeds(i, 0.0) for i in areas], tolerance=0.05, confidence=0.975, seed=2)
-    seconds, updates = time.process_time() - start, sum(answer.chains * answer.steps for answer in (means, chances))
-    run = db.sample(field, db.Scan.systematic(field, sweeps=400), chains=500, seed=3)
-    mean, error = run.states.mean(axis=0), 4.0 * run.states.std(axis=0) / math.sqrt(500)
-    outside = int(((mean < means.lower - error) | (mean > means.upper + error)).sum())
-    print(f"covariates: {len(means)} means and {len(chances)} probabilities: {updates:.3g} updates, {seconds:.0f} s of "
-          f"one core; {outside} means of a long Gibbs run outside")  # fmt: skip
+    chains.run(jax.random.PRNGKey(7))
+    seconds = time.process_time() - start
+    x = np.asarray(chains.get_samples(group_by_chain=True)["x"])
+    for what, answer, values in (
+        ("means", means, x), ("exceedances", chances, (x[..., : len(counts)] > 0).astype(np.float64)),
+    ):  # fmt: skip
+        flat = values.reshape(-1, values.shape[-1])
+        error = flat.std(axis=0) / np.sqrt(np.maximum(diagnostics.effective_sample_size(values), 1.0))
+        theirs = flat.mean(axis=0)
+        beyond = np.maximum(answer.lower - theirs, theirs - answer.upper)
+        apart, inside = np.abs(theirs - answer.value).max(), f"{int((beyond > 0).sum())} outside of its interval"
+        print(f"       NUTS ({seconds:.0f} s of processors), {what}: differ by {apart:.4f} at most, {inside}, "
+              f"{int((beyond > 4 * error).sum())} by more than 4 Monte Carlo errors ({error.max():.4f})")  # fmt: skip
 
 
 def _chain_means(precision: np.ndarray, linear: float) -> tuple[np.ndarray, float]:
@@ -238,9 +292,7 @@ def _chain_means(precision: np.ndarray, linear: float) -> tuple[np.ndarray, floa
     return answers[1], float(np.abs(answers[1] - answers[0]).max())
 
 
-PARTS = {
-    part.__name__: part for part in (bounds, coverage, local, updates, rates, carolina, orthant, boxes, covariates)
-}
+PARTS = {part.__name__: part for part in (bounds, coverage, local, updates, rates, carolina, orthant, boxes, areas)}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or PARTS:

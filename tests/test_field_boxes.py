@@ -1,5 +1,6 @@
 """Coefficients of covariates, and fields on boxes: bounds against grids, answers against quadrature."""
 
+import itertools
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 import dobrushin as db
+from dobrushin._estimate.choice import choose_for_call
+from dobrushin._estimate.query import read_settings
 from dobrushin._fields import entropy
 from dobrushin._fields.boxes import (
     bound_eigenvalues,
@@ -19,6 +22,8 @@ from dobrushin._fields.boxes import (
     least_curvatures,
     least_eigenvalue,
 )
+from dobrushin._sampling.kernel import Work
+from dobrushin._shared.running import master_key
 from field_boxes import LIKELIHOODS, Marginals, box_violations, boxed_cases, entropy_violations, random_regression
 from sentences import check_sentence
 
@@ -101,6 +106,37 @@ def test_auto_takes_random_scans_where_dobrushins_condition_fails():
     assert "relative entropy" in entropy.FieldEntropy.explain(answer)[1]
     with pytest.raises(db.CertificateError, match="proof"):
         db.estimate(field, ["a"], method="entropy", proof="never.proof")
+
+
+def test_all_chains_follow_one_order_that_depends_on_the_seed_alone():
+    field = counted_field()
+    method, _ = choose_for_call(field, "all", {}, read_settings(field, 0.2, 0.95, "entropy", None, math.inf))
+    kernel, scan = method.kernel, method.plan.scan
+    master = master_key(np.random.SeedSequence(5))
+    n, steps = field.n_variables, 40
+
+    def run(chains, pieces=(0, steps)):
+        x = kernel.start(master, chains)
+        for lo, hi in itertools.pairwise(pieces):
+            kernel.run(x, Work(master, chains, scan._segments[0], lo, hi, lo))
+        return x
+
+    whole = run(range(6))
+    assert (np.hstack([run(range(2)), run(range(2, 6))]) == whole).all()
+    assert (run(range(6), (0, 7, 8, steps)) == whole).all()
+    few = run(range(64), (0, 5))  # the same variables have moved in all chains
+    moved = few != kernel.start(master, range(64))
+    assert 1 <= moved.all(axis=1).sum() == moved.any(axis=1).sum() <= min(5, n)
+
+
+def test_the_order_pays_for_its_share_of_the_error(monkeypatch):
+    """Markov's inequality makes scans longer for a higher confidence, and shorter for a larger share."""
+    field = counted_field()
+    options = {"targets": ["one"], "tolerance": 0.3, "method": "entropy"}
+    steps = [len(db.plan(field, confidence=confidence, **options).scan) for confidence in (0.9, 0.99, 1 - 1e-9)]
+    assert steps[0] < steps[1] < steps[2]
+    monkeypatch.setattr(entropy, "_ORDER_SHARE", 0.5)
+    assert len(db.plan(field, confidence=0.9, **options).scan) < steps[0]
 
 
 def test_a_box_of_the_user_needs_no_other():
