@@ -195,7 +195,7 @@ REFUSED = {
     "a pair without an edge": ({"factors": CHAIN, "edges": (0, -1)}, "has no edge"),
     "too few edges": ({"factors": CHAIN, "edges": (0,)}, "has no edge"),
     "too many edges": ({"factors": CHAIN, "edges": (0, 1, 2)}, "more pairs"),
-    "one edge for two pairs": ({"factors": CHAIN, "edges": (0, 0)}, "four ends"),
+    "one edge for two pairs": ({"factors": CHAIN, "edges": (0, 0)}, "two pairs of variables"),
     "edges with a gap": ({"factors": CHAIN, "edges": (0, 2)}, "numbered"),
     "another number of states": ({"factors": [((0, 1), np.zeros((2, 3))), CHAIN[2]], "states": (2, 3, 2),
                                   "edges": (0,)}, "same kind"),

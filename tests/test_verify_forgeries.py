@@ -260,7 +260,7 @@ def test_draws_do_not_give_certainty(path):
                        places=[0], counts=[[0, 0]])  # fmt: skip
     fake.plan["confidence"] = 1.0
     fake.arrays["counts"] = np.bincount(fake.outcomes_of(path, 6400)[0], minlength=2)[None]
-    assert "err more often" in rejected(fake.verdict(path))
+    assert "exceed what the confidence allows" in rejected(fake.verdict(path))
 
 
 # -- words -----------------------------------------------------------------------------------------

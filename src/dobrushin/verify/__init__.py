@@ -1,10 +1,12 @@
 """Check proof files, without the library that wrote them (docs/proofs.md).
 
-Read the files of this folder in this order: `document` (the file, and what a check may take),
-`claim` (in words), `model` (its factors), `compare` (them with those of a model file, read by
-`readers`), `proof` (its parts), `certificates` (bounds on scans), `draws` and `counts` (chains),
-`symmetry`, `clusters`, `sums`, `fields`, and the verdict here. A further way to prove answers is a
-module with a `ProofMethod` in METHODS.
+Read the modules in this order: `document` (reads the file within limits of time and memory),
+`claim` (puts the claim into sentences), `model` (the model as log-tables), `compare` (compares
+these tables with a model file, which `readers` read), `proof` (its parts, and how their error
+probabilities add up), `certificates` (bounds on the bias of scans), `draws` and `counts` (redraw
+chains and count their outcomes), then the other ways to prove answers: `symmetry`, `clusters`,
+`sums` and `fields`; and the verdict here. To add a way to prove answers, write a module with a
+`ProofMethod` and register it in METHODS.
 """
 
 import os
@@ -29,8 +31,8 @@ NOT_COMPARED, TOO_LARGE = "could not be compared with the model file", "was not 
 EXIT_CODES = {HOLDS: 0, FAILS: 1, SAMPLED: 3, BELIEVED: 3, NOT_COMPARED: 4, TOO_LARGE: 4}
 TIME_LIMIT, MEMORY_LIMIT = 60.0, 2.0**30
 ABOUT_FILE = (
-    "the model is as the file says: no other factor touches a variable that is updated, summed or"
-    " unbounded"
+    "the model is as the file says: no further factor contains a variable that is updated, summed"
+    " or (in a field) unbounded"
 )
 WIDTH, MAX_LINES = 500, 24  # of the verdict as it is printed
 
@@ -60,7 +62,11 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict in words, its reason where something is wrong, and the claim of the proof."""
+    """Result of a check.
+
+    It has the verdict in words, its reason unless it is "holds", the claim, and what was checked
+    and what is assumed.
+    """
 
     verdict: str
     reason: str = ""
@@ -70,12 +76,16 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0: checked and holds; 1: does not hold; 3: rests on unchecked numbers; 4: undecided."""
+        """Exit code of the verdict.
+
+        0: the claim holds; 1: it does not hold; 3: it holds if unchecked numbers are right; 4: not
+        decided.
+        """
         return EXIT_CODES[self.verdict]
 
     @property
     def holds(self) -> bool:
-        """Whether the claim was fully checked and holds."""
+        """True if the claim was checked completely and holds."""
         return self.verdict == HOLDS
 
     def __str__(self) -> str:
@@ -91,7 +101,7 @@ class Verdict:
 
 
 def _line(sentence: str) -> str:
-    """Return a sentence on one line of visible characters, shortened between two words."""
+    """Return a sentence on one line of visible characters, leaving out the middle of a long one."""
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in sentence)
     if len(line) <= WIDTH:
         return line
@@ -107,7 +117,7 @@ def verify_proof(
     memory_limit: float = MEMORY_LIMIT,
     beta: float = 1.0,
 ) -> Verdict:
-    """Check a proof file.
+    """Check that a proof file proves its claim.
 
     Parameters
     ----------
@@ -170,7 +180,7 @@ def _check(path: str, model: Any, beta: float, replay: int | None, budget: Budge
     about = ABOUT_FILE
     if proof.reference:
         where = f"{len(proof.closed)} variables are those of {model}"
-        proof.checked.append(f"the factors at {where} (variables of one state are not counted)")
+        proof.checked.append(f"the factors at {where} (not counting variables of one state)")
         about = f"the model is that of {model}"
         about += f" at the inverse temperature {beta!r}" if beta != 1.0 else ""
     sentences = (proof.sentences(), proof.checked, [*proof.assumptions, about])

@@ -13,10 +13,27 @@ def main() -> int:
     add = parser.add_argument
     add("proof", help="the proof file")
     add("model", nargs="?", help=about)
-    add("--replay", metavar="all|N", help="blocks of chains to draw again")
-    add("--time-limit", type=float, default=TIME_LIMIT, metavar="SECONDS", help="default: 60")
-    add("--memory-limit", type=float, default=MEMORY_LIMIT, metavar="BYTES", help="default: 2^30")
-    add("--beta", type=float, default=1.0, help="inverse temperature of a file of energies")
+    add("--replay", metavar="all|N", help="how many blocks of chains to draw again")
+    add(
+        "--time-limit",
+        type=float,
+        default=TIME_LIMIT,
+        metavar="SECONDS",
+        help="of the check; default: 60",
+    )
+    add(
+        "--memory-limit",
+        type=float,
+        default=MEMORY_LIMIT,
+        metavar="BYTES",
+        help="of the check; default: 2^30",
+    )
+    add(
+        "--beta",
+        type=float,
+        default=1.0,
+        help="inverse temperature, if the model file holds energies; default: 1",
+    )
     options = vars(parser.parse_args())
     if (options["replay"] or "").isdecimal():
         options["replay"] = int(options["replay"])

@@ -1,9 +1,10 @@
-"""Certificates of scans: bounds on the distance of the law after a scan from the model's.
+"""Bounds on the distance between the distribution after a scan and that of the model.
 
-C_ij bounds the total variation by which the law of variable i, given all others, moves when only
-neighbour j changes; the cap of i bounds it when all neighbours change (theory.md, Influence). Along
-a scan the disagreement of i, the chance that chain and model differ there under the best coupling,
-is at most b_i = min(cap_i, sum_j C_ij b_j) + error_i (theory.md, Certificates).
+The influence C_ij bounds the total variation by which the conditional law of variable i changes
+when only neighbour j changes; the cap of i bounds it when all neighbours change at once (theory.md,
+Influence). The disagreement b_i is the probability that chain and model differ at i, under the best
+coupling. An update of i makes it at most min(cap_i, sum_j C_ij b_j) + error_i (theory.md,
+Certificates).
 """
 
 import math
@@ -26,15 +27,19 @@ GIVEN = (
     "entry (i, j) of the matrix in the file bounds the influence of j on i, and entry (i, i) that"
     " of all others together"
 )
-STARTED = "chain and model disagree at the start at most as the file says, under one joint coupling"
-ERRS = "an update of the chain errs at most as the file says"
+STARTED = "at the start, one coupling of chain and model has at most the disagreements in the file"
+ERRS = "the error of each update of the chain is at most that in the file"
 Bounds = dict[int, float]
 
 
 def forward(
     rows: dict[int, Row], order: Steps, error: Bounds, initial: Bounds, most: float = 1.0
 ) -> Bounds:
-    """Bound the disagreement after a scan; no bound is above `most`."""
+    """Bound the disagreement of each variable after a scan; no bound is above `most`.
+
+    `rows` has the influences on each updated variable and its cap, `error` the error of each
+    update, and `initial` the disagreement at the start (1 for a variable that is missing there).
+    """
     order.charge(rows)
     roundings = (2 * max(len(pairs) for pairs, _ in rows.values()) + 6) * len(order) * UNIT
     require_reach(roundings < 0.1, "The scan is too long for the checker's arithmetic.")
@@ -48,7 +53,7 @@ def forward(
 
 
 def influence(factors: Factors, variables: Iterable[int]) -> dict[int, Row]:
-    """Bound the influences on some variables."""
+    """Bound the influence of each neighbour on some variables, and the cap of each of them."""
     rows = {}
     for variable in set(variables):
         hood = factors.around(variable)
@@ -62,7 +67,10 @@ def influence(factors: Factors, variables: Iterable[int]) -> dict[int, Row]:
 
 
 def gap(D: float, h: float) -> float:
-    """Bound sigma(h + D/2) - sigma(h - D/2) from above (theory.md, Log-odds, and The gap)."""
+    """Bound sigma(h + D/2) - sigma(h - D/2) from above, where sigma is the logistic function.
+
+    See theory.md, Log-odds, and The gap.
+    """
     x, top = 0.5 * D, max(0.5 * D, h)
     if D <= 0.0:
         return 0.0
@@ -74,7 +82,7 @@ def gap(D: float, h: float) -> float:
 
 
 def _charge_pairs(hood: Neighbourhood, per_pair: float, size: float = 0.0) -> None:
-    """Count the comparisons of all pairs of states of each neighbour."""
+    """Charge the budget for comparing all pairs of states of each neighbour."""
     pairs = zip(hood.sizes, hood.holding, strict=True)
     count = sum(size**2 * (len(numbers) + 1) for size, numbers in pairs)
     largest = max(hood.sizes, default=0)
@@ -83,7 +91,7 @@ def _charge_pairs(hood: Neighbourhood, per_pair: float, size: float = 0.0) -> No
 
 
 def _moves(tables: list[Array], size: int) -> Iterator[tuple[int, int]]:
-    """Return the pairs of states of a neighbour that differ in its tables."""
+    """Yield the pairs of states of a neighbour in which its tables differ."""
     for x, y in combinations(range(size), 2):
         if not all(np.array_equal(table[x], table[y]) for table in tables):
             yield x, y
@@ -92,17 +100,17 @@ def _moves(tables: list[Array], size: int) -> Iterator[tuple[int, int]]:
 def _tables_of(
     parts: list[tuple[list[int], Array]], holding: list[int], neighbour: int
 ) -> list[Array]:
-    """Return the tables that contain a neighbour, with its states on the first axis."""
+    """Return the tables that contain a neighbour, with the neighbour's states on the first axis."""
     found = [parts[number] for number in holding]
     return [np.moveaxis(table, places.index(neighbour), 0) for places, table in found]
 
 
 def _by_enumeration(hood: Neighbourhood) -> tuple[list[float], float]:
-    """Find the largest distance of laws that differ in one neighbour, over all joint states.
+    """Bound the influences by comparing the laws for all joint states of the neighbours.
 
-    Impossible joint states count as well. A law is undefined where every state is forbidden: it
-    gets a state of its own, far from all that is defined (theory.md, Enumeration and undefined
-    conditionals).
+    Joint states of probability 0 count as well. A law is undefined where every state of the
+    variable is forbidden; it counts as at distance 1 from every defined law (theory.md, Enumeration
+    and undefined conditionals).
     """
     _charge_pairs(hood, PER_PAIR)
     laws = np.diff(hood.all_laws, axis=1, prepend=0.0, append=1.0)
@@ -119,12 +127,13 @@ def _by_enumeration(hood: Neighbourhood) -> tuple[list[float], float]:
 
 
 def _by_closed_forms(hood: Neighbourhood) -> tuple[list[float], float]:
-    """Bound the influences by the range of the factors and the lead of one own state.
+    """Bound the influences without running through the joint states of the neighbours.
 
-    Beside any other neighbours, a move from x to y changes the law by gap(D, h) at most. D is the
-    sum over factors of the largest double difference in the move and own states (theory.md, Range
-    of the factors); h is the least lead of one own state half-way between x and y (Theorem 4 with
-    unaries). A lead needs tables of one neighbour, or two own states, and no zeros.
+    If one neighbour moves from state x to y, the law of the variable changes by at most gap(D, h)
+    in total variation. D is the sum over factors of the range of the change in log-weight
+    (theory.md, Range of the factors). h is the lead half-way between x and y: a lower bound on the
+    log-odds of one own state against all others together (Theorem 4 with unaries). A lead is
+    computed only without zeros, and if the factors are pairs or the variable is binary.
     """
     alive = sum((table for places, table in hood.parts if not places), np.zeros(hood.own))
     parts = [(places, table[..., alive > -math.inf]) for places, table in hood.parts]
@@ -157,7 +166,7 @@ def _by_closed_forms(hood: Neighbourhood) -> tuple[list[float], float]:
 
 
 def _lead(tables: list[Array], x: int, y: int, elsewhere: Array) -> float:
-    """Bound from below the lead of the most likely state, half-way between states x and y."""
+    """Bound from below the log-odds of the likeliest own state, half-way between states x and y."""
     ahead = elsewhere + sum(_leads(0.5 * (table[x] + table[y])) for table in tables)
     np.fill_diagonal(ahead, math.inf)
     with np.errstate(over="ignore"):
@@ -165,15 +174,15 @@ def _lead(tables: list[Array], x: int, y: int, elsewhere: Array) -> float:
 
 
 def _leads(table: Array) -> Array:
-    """Return [a, c]: the least amount by which a table favours own state c over a."""
+    """Return the array [a, c] of the least excess of own state c over a in a log-table."""
     lines = table.reshape(-1, table.shape[-1])
     return np.array([(lines - lines[:, [a]]).min(axis=0) for a in range(lines.shape[1])])
 
 
 def _range(x: Array, y: Array) -> float:
-    """Return the largest range, over own states, of the change of log-weights from x to y.
+    """Return the largest range of the change in log-weight as a neighbour moves from x to y.
 
-    A state that is forbidden before and after the change (NaN) has no part in it.
+    A state that is forbidden before and after the move (NaN) does not count.
     """
     with np.errstate(invalid="ignore"):
         change = x - y
@@ -186,14 +195,17 @@ def _range(x: Array, y: Array) -> float:
 
 
 def check_variation(part: ProofPart) -> float:
-    """Check a bound on the distance of laws after a scan, from the factors or a matrix."""
+    """Check a bound on the distance after a scan.
+
+    The influences are computed from the factors, unless the file lists them in a matrix.
+    """
     proof, plan, order = part.proof, part.plan, part.scan()
     ((k, question),) = part.questions.items()
     count = len(proof.states)
     error, initial = (proof.array(plan[name], "f", count) for name in ("error", "initial"))
     is_bound = all(np.all((b >= 0.0) & (b <= 1.0)) for b in (error, initial))
     require(is_bound, "A bound on a start or an update is not between 0 and 1.")
-    require(not proof.plan["dropped"], "Steps of a scan would see the variables that are left out.")
+    require(not proof.plan["dropped"], "A bound on a whole scan must not leave out variables.")
     proof.close(order.cycle)
     rows = influence(proof.factors, order.cycle)
     if plan["matrix"]:
@@ -211,12 +223,12 @@ def check_variation(part: ProofPart) -> float:
 
 
 def _read_rows(triples: Array, updated: set[int], count: int) -> dict[int, Row]:
-    """Read influences (i, j, C_ij) that the file supplies; (i, i) is the cap of i."""
+    """Read influences (i, j, C_ij) that the file lists; an entry (i, i) is the cap of i."""
     i, j, value = triples.T
     is_right = np.isfinite(triples).all() and np.all(value >= 0.0)
     require(is_right, "An influence is below 0, infinite or not a number.")
     is_used = np.isin(i, list(updated)) & (j >= 0) & (j < count) & (j == np.floor(j))
-    require(is_used.all(), "The matrix has entries that the scan does not use.")
+    require(is_used.all(), "The matrix has entries for variables that the scan does not update.")
     pairs: dict[int, list[tuple[int, float]]] = {v: [] for v in updated}
     for own, other, size in zip(*triples.T.tolist(), strict=True):
         pairs[int(own)].append((int(other), size))

@@ -1,7 +1,7 @@
-"""Put the claim into sentences: printable names, questions, and intervals.
+"""Put the claim of a proof into sentences.
 
-Names of variables and states are text that somebody else chose, and a model file may have none. So
-each is shown in quotes, beside the number that the claim is about, and cannot leave its place.
+The author of the file chose the names of variables and states. So each name is shown in quotes,
+without characters that could hide or reorder text, beside the number of the variable or state.
 """
 
 import math
@@ -51,7 +51,7 @@ BOUNDS_ONLY = ("distance", "joint", "bias")  # questions whose answer is an uppe
 
 
 def escaped(character: str) -> str:
-    """Return a character, or the code of one that cannot be seen or changes what stands near it."""
+    """Return a character, or its escape code if it is invisible or changes the text around it."""
     moves = unicodedata.bidirectional(character) in RIGHT_TO_LEFT
     is_mark = unicodedata.category(character).startswith("M")
     is_plain = character.isprintable() and not is_mark and not moves
@@ -59,7 +59,7 @@ def escaped(character: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text on one line in visible characters that keep their order."""
+    """Return text on one line of visible characters, leaving out the middle of a long text."""
     ends = text[: 2 * LONGEST_NAME] + text[2 * LONGEST_NAME :][-LONGEST_NAME:]
     line = " ".join("".join(map(escaped, ends)).split())
     half = LONGEST_NAME // 2
@@ -67,18 +67,18 @@ def printable(text: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name in quotes, with quotes inside escaped."""
+    """Return a name in quotes, with quotes inside the name escaped."""
     return "'" + printable(name).replace("'", "\\'") + "'"
 
 
 def rounded(value: float, is_low: bool) -> str:
-    """Return an end of an interval in a few digits, rounded outwards to stay valid."""
+    """Write an end of an interval in a few digits, rounded outwards so that it stays valid."""
     context = Context(DIGITS, ROUND_FLOOR if is_low else ROUND_CEILING)
     return repr(float(context.create_decimal(Decimal(repr(value)))))
 
 
 class Names:
-    """Printable names of variables and states: the number, and the name if it differs."""
+    """Printable names of the variables and states of a proof."""
 
     def __init__(self, plan: dict[str, Any], positions: Array, states: list[int]) -> None:
         self.plain: list[str] = items(plan["names"], str, len(states))
@@ -93,24 +93,28 @@ class Names:
         self.states = {int(v): items(names, str, states[int(v)]) for v, names in pairs}
 
     def state(self, variable: int, digit: int) -> str:
-        """Return the name of a state, and its number where that differs; -1 and 1 are spins."""
+        """Return the name of a state (spins: -1 or 1), and its number if that differs."""
         names = self.states.get(variable)
         if names is None or names[digit] == str(digit):
             return str(digit)
         return names[digit] if names == ["-1", "1"] else f"{quoted(names[digit])} (state {digit})"
 
     def event(self, variables: Sequence[int], digits: Sequence[int]) -> str:
-        """Return "variable 0 = 1, 'rain' (variable 3) = 'no' (state 0)"."""
+        """Describe joint states, as "variable 0 = 1, 'rain' (variable 3) = 'no' (state 0)"."""
         pairs = zip(variables, digits, strict=True)
         return ", ".join(f"{self.variables[v]} = {self.state(v, digit)}" for v, digit in pairs)
 
 
 class ProofQuestion:
-    """A law of variables, the mean of a linear statistic, a distance, or a question on a field."""
+    """A question of a proof, about one or several variables.
+
+    It asks for a joint law, the mean of a linear statistic, a distance after a scan, or a property
+    of a field.
+    """
 
     def __init__(self, about: Any, states: list[int], names: Names) -> None:
         is_known = isinstance(about, dict) and about.get("kind") in QUESTIONS
-        require(is_known, "A question has an unknown kind.")
+        require(is_known, "The kind of a question is unknown.")
         self.about, self.kind, self.names = about, about["kind"], names
         entries(about, "a question", kind=str, variables=list, **QUESTIONS[self.kind][0])
         self.variables: list[int] = items(about["variables"], int)
@@ -136,7 +140,7 @@ class ProofQuestion:
         self.span = self.most - self.least
 
     def _read_linear(self, about: dict[str, Any]) -> None:
-        """Read the statistic (offset + slope times the sum of the states) / divisor, exactly."""
+        """Read a statistic: (offset + slope times the sum of the states) / divisor."""
         self.slope, self.offset, self.divisor = about["slope"], about["offset"], about["divisor"]
         self.least, self.most = items(about["bounds"], float, 2)
         ends = [self.offset, self.offset + self.slope * (sum(self.sizes) - len(self.sizes))]
@@ -144,7 +148,7 @@ class ProofQuestion:
         is_small = max(abs(self.slope), self.divisor, *map(abs, ends)) < 2**50
         require(
             self.divisor > 0 and is_small and self.least < self.most,
-            f"The statistic {name} has numbers that are too large.",
+            f"The numbers of the statistic {name} are out of range.",
         )
         least, most = (Fraction(end) * self.divisor for end in (self.least, self.most))
         is_inside = least <= min(ends) and max(ends) <= most
@@ -152,17 +156,17 @@ class ProofQuestion:
         self.weights = [abs(self.slope) * (size - 1) / self.divisor for size in self.sizes]
 
     def bias(self, bounds: dict[int, float]) -> float:
-        """Bound the error of an answer by the errors of the variables (theory.md, Certificates)."""
+        """Bound the error of an answer by bounds on the disagreement of each variable."""
         pairs = zip(self.weights, self.variables, strict=True)
         total = math.fsum(weight * bounds.get(v, 1.0) for weight, v in pairs)
         return min(self.span, total * (1.0 + 1e-15))
 
     def value(self, digits: Array) -> Array:
-        """Return the statistic of joint states, given by the numbers of the states."""
+        """Return the value of the linear statistic for joint states, given as state numbers."""
         return (self.offset + self.slope * digits.sum(axis=0, dtype=np.int64)) / self.divisor
 
     def sentences(self, lower: list[float], upper: list[float], budget: Budget) -> list[str]:
-        """Return a sentence for the interval of each row."""
+        """Return a sentence for each claimed interval."""
         names = [self.names.variables[v] for v in self.variables]
         longest = sum(len(name) + LONGEST_NAME + 20 for name in names)
         size, seconds = 2.0 * self.rows * (longest + 200), 1e-5 * self.rows * len(names)

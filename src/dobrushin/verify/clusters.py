@@ -1,12 +1,14 @@
-"""Exact draws of ferromagnets: random clusters, coupled from the past (theory.md, Random clusters).
+"""Check exact draws of ferromagnets: random clusters, coupled from the past.
 
-After relabelling its states, each pair adds K >= 0 to the log-density where both states are
-equal, and each field H >= 0 where the state is 0. A pair is an edge between its variables, a field
-one to a ghost. Edges are drawn in turns: with u uniform and p = 1 - exp(-K), an edge is open if u
-is below p / (p + q (1 - p)), or if u < p and its ends are connected without it. Two chains with the
-same u, begun with all edges open and with none, hold all others between them: where both give the
-targets the same clusters, these are a draw from the model. With the ghost a variable is in state 0,
-and every other cluster is in each of the q states with the same chance.
+After relabelling states, each pair adds K >= 0 to the log-density where both states are equal, and
+each field adds H >= 0 where the state is 0. Pairs are edges between variables; a field is an edge
+between a variable and one additional node, the ghost. Edges are updated in turn: with u uniform and
+p = 1 - exp(-K), an edge becomes open if u is below p / (p + q (1 - p)), or if u < p and its ends
+are connected without it. Two chains use the same u; one starts with all edges open and one with
+none, and every other chain stays between them. Where both give the targets the same clusters, these
+are an exact draw from the model. A variable that is connected with the ghost is in state 0, and
+every other cluster is in each of the q states with the same probability (theory.md, Random
+clusters).
 """
 
 import math
@@ -31,21 +33,32 @@ LUMP = 0.1  # seconds of work that are charged together
 
 
 class Magnet:
-    """The edges of the pairs, in the order of the file, and those of the fields behind them."""
+    """A ferromagnet as a graph.
+
+    It has the edges of the pairs, in the order of the file, and then an edge to the ghost for each
+    field.
+    """
 
     def __init__(self, part: ProofPart, numbers: Array, colours: Array) -> None:
-        """`numbers` has the edge of each pair (-1: none); the first of `colours` is the ghost's."""
+        """Read the edge of each pair factor from `numbers`, and relabelled states from `colours`.
+
+        A number is -1 for a factor without an edge. Row v of `colours` begins with the state of
+        variable v that becomes state 0.
+        """
         self.factors, self.colours, self.q = part.proof.factors, colours, colours.shape[1]
         self.ghost, self.error = len(part.proof.states), 0.0
         is_relabelled = np.array_equal(np.sort(colours), np.indices(colours.shape)[1])
-        require(is_relabelled, "The states of a variable are not relabelled one by one.")
+        require(is_relabelled, "The relabelling of a variable's states is not one to one.")
         pairs, fields = self._read(part, numbers.tolist())
         self.tied = sorted(v for v, field in fields.items() if field > 0.0)
         edges = sorted(pairs)
         require_all(
             {
-                "The edges of clusters are not numbered from 0.": edges == [*range(len(edges))],
-                "A pair does not reward equal states.": all(K >= 0.0 for K, _ in pairs.values()),
+                "The edges of clusters are not numbered 0, 1, 2, ...": edges
+                == [*range(len(edges))],
+                "A pair factor does not reward equal states.": all(
+                    K >= 0.0 for K, _ in pairs.values()
+                ),
                 "Fields favour different states.": all(field >= 0.0 for field in fields.values()),
             }
         )
@@ -70,43 +83,54 @@ class Magnet:
     def _read(
         self, part: ProofPart, numbers: list[int]
     ) -> tuple[dict[int, tuple[float, tuple[int, int]]], dict[int, float]]:
-        """Add up the strengths of each edge, and of the field of each variable."""
+        """Add up the couplings on each edge, and the fields on each variable."""
         terms, fields = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
         ends, left = dict[int, tuple[int, int]](), iter(numbers)
         for scope, table in self.factors.pairs:
             part.proof.budget.charge("the edges of clusters", PER_FACTOR, held=1500.0)
             is_right = len(scope) <= 2 and {*table.shape} == {self.q} and np.isfinite(table).all()
-            require(is_right, "A factor forbids states, or is not one of a pair of the same kind.")
+            require(
+                is_right,
+                "A factor forbids states, or is not over one or two variables of q states.",
+            )
             strength, own = _strengths(table[np.ix_(*(self.colours[v] for v in scope))])
             for v, field in zip(scope, own, strict=True):
                 fields[v].append(field)
             self.error += 16.0 * UNIT * largest(table)
             if len(scope) == 2:
                 edge, pair = next(left, -1), (min(scope), max(scope))
-                require(edge >= 0 or strength == 0.0, "A pair that is not constant has no edge.")
-                require(ends.setdefault(edge, pair) == pair or edge < 0, "An edge has four ends.")
+                require(
+                    edge >= 0 or strength == 0.0, "A pair factor that is not constant has no edge."
+                )
+                require(
+                    ends.setdefault(edge, pair) == pair or edge < 0,
+                    "An edge belongs to two pairs of variables.",
+                )
                 terms[edge].append(strength)
-        require(next(left, None) is None, "There are numbers of edges for more pairs.")
+        require(next(left, None) is None, "The list of edges is longer than that of pair factors.")
         pairs = {edge: (math.fsum(own), ends[edge]) for edge, own in terms.items() if edge >= 0}
         return pairs, {v: math.fsum(own) for v, own in fields.items()}
 
 
 def _strengths(table: Array) -> tuple[float, list[float]]:
-    """Return a factor's coupling of equal states, and its field on state 0 of each variable."""
+    """Return a factor's coupling of equal states, and the field on state 0 of each variable."""
     if table.ndim == 1:
-        require(np.all(table[1:] == table[1]), "A field favours several states.")
+        require(
+            np.all(table[1:] == table[1]),
+            "A field distinguishes more than one state from the others.",
+        )
         return 0.0, [float(table[0] - table[1])]
     if len(table) == 2:
         (a, b), (c, d) = table.tolist()
         return 0.5 * (a + d - b - c), [0.5 * ((a + b) - (c + d)), 0.5 * ((a + c) - (b + d))]
     equal, other = table.diagonal(), table[~np.eye(len(table), dtype=bool)]
     is_simple = np.all(equal == equal[0]) and np.all(other == other[0])
-    require(is_simple, "A pair tells more apart than whether its states are equal.")
+    require(is_simple, "A pair factor depends on more than whether its two states are equal.")
     return float(equal[0] - other[0]), [0.0, 0.0]
 
 
 class ClusterReplay:
-    """Exact draws of the targets' clusters; each round starts earlier in the past."""
+    """Exact draws of the targets' clusters, drawn again from the seed by coupling from the past."""
 
     lanes, is_sets = 1, True
 
@@ -115,18 +139,22 @@ class ClusterReplay:
         self.looked_at = sorted({v for q in part.questions.values() for v in q.variables})
         self.past, self.rounds = plan["past"], plan["rounds"]
         is_right = 1 <= self.past <= 2**30 and 1 <= self.rounds <= 30
-        require(is_right, "The rounds of clusters are none, or too long.")
+        require(is_right, "The number or the length of the rounds is out of range.")
         self.entropy, self.spawn_key = part.proof.seed()
         self.work, self.paid = 0.0, math.inf if part.proof.replay else 0.0
         self.outcomes(np.arange(PILOT))
         self.per_draw = 1.25 * self.work / PILOT
 
     def seconds(self, chains: int) -> float:
-        """Estimate how long it takes to draw clusters."""
+        """Estimate the seconds that drawing clusters takes."""
         return self.per_draw * chains
 
     def outcomes(self, chains: Array) -> Array:
-        """Return the cluster of each target: 0 with the ghost, 1 + the first one in it; -1 open."""
+        """Return the cluster of each target in each draw.
+
+        0 is the cluster of the ghost, 1 + k that of the k-th target, and -1 means that the two
+        chains did not agree.
+        """
         streams = Streams(self.entropy, tuple(self.spawn_key), chains)
         found = [self._draw(streams, c) for c in range(len(chains))]
         return np.array(found, dtype=np.int64).T
@@ -147,20 +175,20 @@ class ClusterReplay:
         return [-1] * len(self.looked_at)
 
     def _pay(self, seconds: float) -> None:
-        """Count work as it is done, and charge the excess over the estimate to the budget."""
+        """Charge the budget for work beyond the estimate that was charged before."""
         self.work += seconds
         if self.work > self.paid:
             self.budget.charge("draws of random clusters", self.work + LUMP - self.paid)
             self.paid = self.work + LUMP
 
     def _ask(self, state: list[int], edge: int) -> int:
-        """Return in which chains the ends of an edge are connected without it."""
+        """Return the chains (UPPER + LOWER) that connect the ends of an edge without it."""
         state[edge] = 0
         chains = (chain for chain in (UPPER, LOWER) if self._is_joined(state, edge, chain))
         return sum(chains)
 
     def _is_joined(self, state: list[int], edge: int, chain: int) -> bool:
-        """Search from both ends of an edge in turns, until they meet or one search is exhausted."""
+        """Return whether open edges connect the ends of an edge, searching from both ends."""
         sides = [({v}, deque([v])) for v in self.magnet.ends[edge]]
         while sides[0][1]:
             (own, waiting), (others, _) = sides
@@ -174,13 +202,13 @@ class ClusterReplay:
         return False
 
     def _beside(self, variable: int, state: list[int], chain: int) -> list[int]:
-        """Return the other ends of the open edges of a variable."""
+        """Return the other ends of the open edges at a variable or the ghost."""
         near = self.magnet.near[variable]
         self._pay(PER_VISIT * (1 + len(near)))
         return [other for edge, other in near if state[edge] & chain]
 
     def _clusters(self, state: list[int], chain: int) -> list[int]:
-        """Return the cluster of each target."""
+        """Return the cluster of each target in one chain, numbered as in `outcomes`."""
         label = dict[int, int]()
         for k, v in enumerate(self.looked_at):
             own, waiting = {v}, [v] * (v not in label)
@@ -194,20 +222,20 @@ class ClusterReplay:
 
 
 class LinkCounts(Counts):
-    """Counts of draws in which a variable is with the ghost, or two variables are connected."""
+    """Counts of draws in which a target is connected with the ghost or the other target."""
 
     def width(self, question: ProofQuestion) -> int:
-        """Return how many numbers are counted: draws with a connection, and open ones."""
+        """Return the number of counters of a question: for connected and for undecided draws."""
         return 2
 
     def cells(self, question: ProofQuestion, own: Array) -> Array:
-        """Return 0 for a connection, 1 for an open draw, and 2 for others."""
+        """Return the counter of each draw: 0 if connected, 1 if undecided, 2 (none) if not."""
         linked = own[0] == own[1] if len(own) == 2 else own[0] == 0
         return np.where((own < 0).any(axis=0), 1, np.where(linked, 0, 2))
 
 
 def check_clusters(part: ProofPart) -> float:
-    """Check probabilities that follow from those of connections."""
+    """Check probabilities that follow from those of being connected."""
     proof, plan = part.proof, part.plan
     numbers = proof.array(plan["edges"], "i", -1)
     colours = proof.array(plan["colours"], "i", len(proof.states), -1)
@@ -215,28 +243,36 @@ def check_clusters(part: ProofPart) -> float:
     draws = ClusterReplay(part, magnet)
     inside = {v for scope, _ in proof.factors.pairs for v in scope}.union(draws.looked_at)
     is_same = all(proof.states[v] == magnet.q for v in inside)
-    require(is_same and plan["kernel"] == "clusters", "Variables of clusters have other states.")
+    require(
+        is_same and plan["kernel"] == "clusters",
+        "The variables of clusters have different numbers of states.",
+    )
     apart = proof.close(inside)
     sweeps = draws.past << (draws.rounds - 1)
     wrong = sweeps * len(magnet.ends) * THRESHOLD_ERROR + math.expm1(2.0 * magnet.error)
     counts = LinkCounts(part, draws)
     for k, question in part.questions.items():
         _check_links(counts, magnet, k, wrong + apart + proof.off + 2.0**-49)
-        require(len(question.variables) <= 2, "Connections are about one or two variables.")
+        require(
+            len(question.variables) <= 2,
+            "A question about clusters does not name one or two variables.",
+        )
     proof.checked.append(f"{len(magnet.ends)} edges of random clusters, coupled from the past")
     proof.assumptions.append(SOME_STATE)
     return part.lost
 
 
 def _check_links(counts: LinkCounts, magnet: Magnet, k: int, wrong: float) -> None:
-    """Check the rows of a question: each probability is a base plus a slope times P(connected)."""
+    """Check the intervals of a question: each probability is linear in P(connected)."""
     part, question, q = counts.part, counts.part.questions[k], magnet.q
     hits, unknown = counts.totals[k]
     level = 0.5 * part.level * question.intervals
     components = {magnet.component[v] for v in question.variables}
     has_field, is_pair = not components.isdisjoint(magnet.has_field), len(question.variables) == 2
     is_linked = not is_pair or (len(components) == 1 and not has_field)
-    require(is_linked, "Two variables with a field, or without a connection, need more than links.")
+    require(
+        is_linked, "The law of two variables with a field, or not connected, needs more than links."
+    )
 
     def is_above(x: float) -> bool:
         return counts.is_above(x, hits, level)

@@ -1,7 +1,7 @@
 """Compare the tables of a model file with those of a proof.
 
-Different programs round logarithms differently. So tables need not be equal: the checker bounds
-their differences, up to a constant, and widens the claim's allowed error by the sum of the bounds.
+Programs round logarithms differently, so tables need not be equal. The checker bounds the
+differences of log-densities up to a constant, and allows the claim an error that covers them.
 """
 
 import math
@@ -20,7 +20,7 @@ LARGEST_DRIFT = 1e-9  # two tables that differ by more are called different
 
 
 class Reference:
-    """The tables of a model file beside those of a proof, by their scopes in the model."""
+    """A model file beside the proof: the tables of both, by the positions of their variables."""
 
     def __init__(self, proof: Any, path: str, beta: float) -> None:
         self.path, self.proof, self.budget = path, proof, proof.budget
@@ -42,7 +42,7 @@ class Reference:
         self._compare_variables()
 
     def _by_scope(self, factors: Iterable[Logs]) -> dict[Scope, list[tuple[Array, float]]]:
-        """Collect tables with axes in increasing order of their variables."""
+        """Collect log-tables by their variables, with axes in increasing order of the variables."""
         found = defaultdict[Scope, list[tuple[Array, float]]](list)
         inside = set(self.proof.positions.tolist())
         for scope, table, error in factors:
@@ -55,55 +55,61 @@ class Reference:
     def _compare_variables(self) -> None:
         proof, file, path, positions = self.proof, self.file, self.path, self.proof.positions
         is_long = len(file.states) == proof.plan["variables"]
-        require(is_long, f"{path} has another number of variables.")
+        require(is_long, f"{path} has another number of variables than the proof.")
         is_same = np.array_equal(np.asarray(file.states[positions]), proof.states)
-        require(is_same, f"{path} has other numbers of states.")
+        require(is_same, f"{path} has other numbers of states than the proof.")
         for v, position in enumerate(positions.tolist() if file.names else ()):
             label, named = file.names[position], proof.names.states.get(v)
             is_same = proof.names.plain[v] in (str(label), repr(label))
-            require(is_same, f"{path} has another name for variable {position}.")
+            require(is_same, f"{path} has another name for variable {position} than the proof.")
             require(
                 named is None or named == [*file.state_names[position]],
-                f"{path} has other names for the states of variable {position}.",
+                f"{path} has other names for the states of variable {position} than the proof.",
             )
 
     def drift(self, variables: Iterable[int]) -> float:
-        """Bound how far log-densities differ, up to a constant, by factors at some variables."""
-        require(self.file.field is None, f"{self.path} holds a field.")
+        """Bound the difference in log-density of file and proof by factors at some variables."""
+        require(
+            self.file.field is None,
+            f"{self.path} holds a field, and the proof is about a model of discrete variables.",
+        )
         return self._drift_at(variables, LARGEST_DRIFT)
 
     def compare_field(self, singles: dict[int, Array], low: Array, high: Array) -> None:
-        """Compare the factors of some variables of a field, which must be equal, and all boxes.
+        """Require that file and proof agree on the factors of some variables, and on all boxes.
 
-        All boxes must be equal too, except those of observed variables: a fixed value must lie in
-        the box of the file.
+        The box of an observed variable is its value, which must lie in the box of the file.
         """
-        require(self.file.field, f"{self.path} holds no field.")
+        require(self.file.field, f"{self.path} holds no field, and the proof is about one.")
         there, least, most = self.file.field or ({}, low, high)
         positions = self.proof.positions
         for v, numbers in singles.items():
             require(
                 np.array_equal(there[int(positions[v])], numbers),
-                f"{self.path} has another factor over the variable {positions[v]}.",
+                f"{self.path} has another factor over variable {positions[v]} than the proof.",
             )
         self._drift_at(singles, 0.0)
         least, most = least[positions], most[positions]
         is_given = (least <= low) & (low == high) & (high <= most)
-        require(((least == low) & (most == high) | is_given).all(), f"{self.path} has other boxes.")
+        require(
+            ((least == low) & (most == high) | is_given).all(),
+            f"{self.path} has other boxes of variables than the proof.",
+        )
 
     def _drift_at(self, variables: Iterable[int], limit: float) -> float:
         positions = self.proof.positions.tolist()
         scopes = {scope for v in variables for scope in self.touching.get(positions[v], ())}
         for scope in scopes - self.known.keys():
-            drift, names = self._drift_of(scope), ", ".join(map(str, scope))
-            require(drift <= limit, f"{self.path} has another factor over the variables {names}.")
+            drift, names = self._drift_of(scope), f"variables {', '.join(map(str, scope))}"
+            require(drift <= limit, f"{self.path} has another factor over {names} than the proof.")
             self.known[scope] = drift
         return math.fsum(self.known[scope] for scope in scopes)
 
     def _drift_of(self, scope: Scope) -> float:
-        """Bound the range of the difference of two sums of tables, where nothing is forbidden.
+        """Bound how far the log-tables of file and proof over a scope differ, up to a constant.
 
-        An additive constant does not change the distribution, so first entries are subtracted.
+        The bound is infinite if they forbid different states. An additive constant does not change
+        the distribution, so the first entry of each table is subtracted.
         """
         here, there = self.here.get(scope, []), self.there.get(scope, [])
         error = 2.0 * math.fsum(error for _, error in there)

@@ -1,6 +1,6 @@
 """Check answers from chains and from bounding sets: draw the outcomes again, and count them.
 
-The first functions check confidence limits for probabilities, and compute those for means.
+The functions before `Counts` check confidence limits of probabilities, and compute those of means.
 """
 
 import math
@@ -32,9 +32,10 @@ SEQUENTIAL, FINAL = 0.75, 0.25
 
 
 def upper_tail(k: int, n: int, p: float, budget: Budget) -> float:
-    """Bound P(at least k of n), each with chance p, from above; 1 where k is not above the mean.
+    """Bound the binomial probability of at least k successes in n from above.
 
-    Terms are multiples of the largest one, by the ratios of neighbours.
+    Each trial succeeds with probability p. The bound is 1 unless k is above the mean. Terms are
+    computed relative to the largest one, by the ratios of neighbours.
     """
     if p <= 0.0 or p >= 1.0 or k <= n * p:
         return float(k <= 0 or p > 0.0)
@@ -52,7 +53,7 @@ def upper_tail(k: int, n: int, p: float, budget: Budget) -> float:
 
 
 def is_below(p: float, k: int, n: int, error: float, early: bool, budget: Budget) -> bool:
-    """Return whether p is a lower limit for the chance of an event that was seen k times in n.
+    """Return whether p is a valid lower confidence limit for an event seen k times in n.
 
     The limit is wrong with probability `error` at most. It is Clopper and Pearson's if all planned
     chains were drawn, and Robbins' mixture if the run ended early (theory.md, Estimates).
@@ -73,7 +74,7 @@ def is_below(p: float, k: int, n: int, error: float, early: bool, budget: Budget
 def mean_limits(
     values: Array, error: float, aim: float, proxy: float | None
 ) -> tuple[float, float]:
-    """Bound the mean of independent values in [0, 1] (theory.md, The empirical Bernstein sequence).
+    """Return confidence limits for the mean of independent values in [0, 1].
 
     `proxy` is the variance proxy if the number of values is the planned one; Hoeffding's interval
     is then valid too.
@@ -99,10 +100,10 @@ def mean_limits(
 
 
 class Counts:
-    """Outcomes of one part of the proof, drawn again: all of them, or blocks the checker picks."""
+    """Counts of the outcomes of a part of a proof, all or some blocks of which are drawn again."""
 
     def __init__(self, part: ProofPart, walk: Any, more: int = 1) -> None:
-        """A second try has `more` times as many runs."""
+        """A second try of bounding sets has `more` times as many runs as the first."""
         self.part, self.walk, self.proof, plan = part, walk, part.proof, part.plan
         drawn, self.block = part.outcome["drawn"], part.outcome["block"]
         trials, self.chains = plan["trials"] * more, plan["chains"] * more
@@ -121,7 +122,7 @@ class Counts:
                     0 <= drawn <= max(self.chains, trials)
                 ),
                 "Blocks of chains do not hold whole streams.": is_whole,
-                "A mean is of more chains than were drawn.": all(0 <= n <= drawn for n in means),
+                "A mean is over more chains than were drawn.": all(0 <= n <= drawn for n in means),
             }
         )
         if self.counted:
@@ -130,15 +131,15 @@ class Counts:
             self._draw_all(max(means))
 
     def _draw_all(self, count: int) -> None:
-        """Draw all chains again: a mean is made from each of them."""
+        """Draw all chains again, and keep the final states, of which means are computed."""
         what, size = f"means of {count} chains", count * (8.0 * len(self.row) + 120.0)
         self._charge(what, count, size)
         lanes = self.walk.lanes
         self.final = self.walk.outcomes(np.arange(-(-count // lanes) * lanes))
-        self.proof.checked.append(f"draws and means of all of {count} chains, from the seed")
+        self.proof.checked.append(f"draws and means of all {count} chains, from the seed")
 
     def _charge(self, what: str, chains: int, size: float = 0.0) -> None:
-        """Count the work of drawing chains, unless the user has asked for it."""
+        """Charge the budget for drawing chains, unless the user has asked for them by `replay`."""
         seconds, is_asked = self._seconds(chains), self.proof.replay is not None
         self.proof.budget.charge(what, 0.0 if is_asked else seconds, briefly=size)
         self.walk.paid = math.inf if is_asked else self.walk.work + seconds
@@ -161,14 +162,14 @@ class Counts:
                 for start in range(0, self.block, size)
             )
             is_same = np.array_equal(found, stated[group])
-            require(is_same, "The counts of a block are not those that its chains give.")
+            require(is_same, "The counts of a block differ from those of its chains, drawn again.")
         proof.blocks, proof.replayed = proof.blocks + number, proof.replayed + len(picked)
         total = iter(stated.sum(axis=0).tolist())
         widths = {k: self.width(question) for k, question in self.counted.items()}
         self.totals = {k: list(islice(total, width)) for k, width in widths.items()}
 
     def _count(self, firsts: Array, size: int) -> Array:
-        """Count outcomes in blocks of `size` chains, each beginning at one of `firsts`."""
+        """Return the counts of blocks of `size` chains, each beginning at one of `firsts`."""
         chains, columns = (firsts[:, None] + np.arange(size)).ravel(), []
         digits = self.walk.outcomes(chains).astype(np.int64)
         block = np.repeat(np.arange(len(firsts)), size)
@@ -182,23 +183,26 @@ class Counts:
         return np.concatenate(columns, axis=1)
 
     def width(self, question: ProofQuestion) -> int:
-        """Return how many numbers are counted: cells and, for runs on sets, open runs."""
+        """Return the number of counters: one for each joint state and, for sets, for open runs."""
         return question.cells + self.walk.is_sets
 
     def cells(self, question: ProofQuestion, own: Array) -> Array:
-        """Return each outcome's cell; for a bound on a joint law, coalesced runs have no cell."""
+        """Return the counter of each outcome.
+
+        For a bound on a joint law only runs that did not coalesce are counted.
+        """
         cell = np.full(own.shape[1], self.width(question))
         if question.is_law:
             cell = np.ravel_multi_index(tuple(np.maximum(own, 0)), question.sizes)
         return np.where((own < 0).any(axis=0), question.cells, cell)
 
     def _seconds(self, chains: int) -> float:
-        """Estimate how long it takes to draw and count chains."""
+        """Estimate the seconds that drawing and counting chains takes."""
         looks = sum(len(question.variables) + 4 for question in self.part.questions.values())
         return self.walk.seconds(chains) + 3e-8 * looks * chains + 5e-5 * len(self.part.questions)
 
     def _pick(self, number: int) -> Array:
-        """Choose blocks: all, as many as `replay` asks for, or enough to find wrong counts."""
+        """Choose the blocks to draw again: all, `replay` many, or enough to find wrong counts."""
         proof = self.proof
         limit = REPLAYED_SHARE * (proof.budget.seconds - proof.budget.spent)
         if proof.replay is None and self._seconds(self.trials) <= limit:
@@ -214,7 +218,7 @@ class Counts:
         return is_below(end, count, self.trials, level, self.early, self.proof.budget)
 
     def check(self, k: int, bias: float, level: float) -> None:
-        """Check the rows of a question: each end may err with probability level / 2."""
+        """Check the intervals of a question; each limit may err with probability level / 2."""
         proof, question = self.proof, self.part.questions[k]
         if question.kind == "linear":
             self._check_mean(k, bias, level)
@@ -227,7 +231,7 @@ class Counts:
             proof.within(k, row, is_low, self.is_above(1.0 - high + wider, outside, level / 2.0))
 
     def _check_mean(self, k: int, bias: float, level: float) -> None:
-        """Check a mean; a run that did not coalesce may have the least or the largest value."""
+        """Check the interval of a mean; an open run may have any value in the range."""
         proof, question, count = self.proof, self.part.questions[k], self.means[k]
         digits = self.final[[self.row[v] for v in question.variables], :count]
         unit = (question.value(np.maximum(digits, 0)) - question.least) / question.span
@@ -244,7 +248,7 @@ class Counts:
 
 
 def check_chains(part: ProofPart) -> float:
-    """Check chains, whose bias Dobrushin's bound limits (theory.md, Certificates)."""
+    """Check answers counted from chains, whose bias is at most Dobrushin's bound."""
     proof, order = part.proof, part.scan()
     is_known = part.plan["kernel"] in KERNELS
     require(is_known, "The checker does not know the kernel of the chains.")
@@ -261,26 +265,27 @@ def check_chains(part: ProofPart) -> float:
 
 
 def check_sets(part: ProofPart) -> float:
-    """Check runs of bounding sets, which hold every trajectory (theory.md, Coalescence).
+    """Check answers from runs of bounding sets, which hold the states of all chains at once.
 
-    Where all trajectories have met, the state is one of a chain from the model itself.
+    Where a set holds a single state at the end, a chain that starts from the model is in this state
+    too (theory.md, Coalescence).
     """
     proof, plan, order = part.proof, part.plan, part.scan()
     attempt = part.outcome["attempt"]
     is_bound = "joint" in {question.kind for question in part.questions.values()}
     is_try = attempt in ((-1,) if is_bound else (0, 1)) and plan["start"] == ""
-    require(is_try and plan["kernel"] in SETS, "This part does not describe runs on sets.")
+    require(is_try and plan["kernel"] in SETS, "This part does not describe runs of bounding sets.")
     # A bound is on the law after the steps, which would see variables that are left out.
     is_alone = len(part.questions) + len(proof.dropped) == 1
     require(
         is_alone or not is_bound,
-        "A bound on a law after a scan is the only question, and leaves out nothing.",
+        "A bound on the law after a scan must be the only question, and leave out no variable.",
     )
     apart = proof.close(order.cycle)
     mark, more = ((), 1) if is_bound else ((1996, 8, attempt), MORE[attempt])
     counts = Counts(part, Walk(part, order, mark), more)
     wrong = len(order) * (max(proof.states) ** 2 * 2.0**-46 + 2.0 * proof.off) + 1e-15 + apart
-    proof.checked.append(f"{len(order)} steps on sets that hold every trajectory")
+    proof.checked.append(f"{len(order)} steps of bounding sets that hold every trajectory")
     for k, question in part.questions.items():
         if is_bound:  # beside a model file, its own laws of updates may differ at each step
             wrong += len(order) * max(proof.close([v]) for v in set(order.cycle))
@@ -289,6 +294,6 @@ def check_sets(part: ProofPart) -> float:
             proof.within(k, 0, False, is_high)
         else:
             counts.check(k, question.span * wrong, part.level * 0.5 * TRIES[attempt])
-    what = "the scan and the number of runs were chosen without the words of this seed"
+    what = "the scan and the number of runs were chosen without knowing this seed's random words"
     proof.assumptions += [what, SOME_STATE]
     return part.lost

@@ -1,7 +1,7 @@
 """Read a proof file: a zip of one JSON document and plain arrays, within limits of time and memory.
 
-Whoever wrote the file may be hostile. So each entry must have the type that it should have, sizes
-are charged to a `Budget` before anything is unpacked or computed, and nothing is ever executed.
+The author of the file may be hostile. So the type of each entry is checked, sizes are charged to a
+`Budget` before anything is unpacked or computed, and nothing is ever executed.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ class Rejected(Exception):
 
 
 class TooLarge(Exception):
-    """The check would take more time, memory or digits than the checker has."""
+    """The check would take more time or memory than it may, or more precision than it has."""
 
 
 class NotComparable(Exception):
@@ -40,7 +40,7 @@ def require(is_so: Any, why: str) -> None:
 
 
 def require_reach(is_so: Any, why: str) -> None:
-    """Leave the proof undecided unless the checker's arithmetic is precise enough."""
+    """Leave the proof undecided unless a condition on the checker's own limits is met."""
     if not is_so:
         raise TooLarge(why)
 
@@ -52,7 +52,7 @@ def require_all(conditions: dict[str, Any]) -> None:
 
 
 class Budget:
-    """The seconds, by the checker's own estimate, and the bytes that a check may still take."""
+    """The seconds (as the checker estimates them) and the bytes that a check may still take."""
 
     def __init__(self, seconds: float, memory: float) -> None:
         self.seconds, self.memory = seconds, memory
@@ -61,11 +61,11 @@ class Budget:
     def charge(
         self, what: str, seconds: float = 0.0, held: float = 0.0, briefly: float = 0.0
     ) -> None:
-        """Count a step before it is done: its time, and the bytes that it keeps or needs."""
+        """Charge a step in advance: seconds, bytes `held` from then on, bytes used `briefly`."""
         self.spent += seconds
         if self.spent > self.seconds:
             needed = f"at least {math.ceil(self.spent)} s, and the limit is {self.seconds:g} s"
-            raise TooLarge(f"With {what} the check takes {needed}. Raise --time-limit to allow it.")
+            raise TooLarge(f"With {what} the check takes {needed}. Raise --time-limit.")
         if self.held + held + briefly > self.memory:
             needed = f"about {math.ceil((self.held + held + briefly) / 2**20)} MiB"
             limit = f"and the limit is {self.memory / 2**20:g} MiB"
@@ -74,19 +74,19 @@ class Budget:
 
 
 def is_a(value: Any, kind: Any) -> bool:
-    """Return whether a JSON value has a type and is finite; True is not a whole number."""
+    """Return whether a JSON value is of exactly this type and finite; True is no whole number."""
     return type(value) is kind and (kind is not float or math.isfinite(value))
 
 
 def entries(value: Any, where: str, **kinds: Any) -> None:
-    """Reject a JSON value unless it is an object with exactly these entries, of these types."""
+    """Reject a JSON value unless it is an object with exactly these entries of these types."""
     require(isinstance(value, dict), f"{where} is not a JSON object.")
     wrong = sorted(name for name in {*value, *kinds} if not is_a(value.get(name), kinds.get(name)))
     require(not wrong, f"{where} has missing, unknown or mistyped entries: {', '.join(wrong)}.")
 
 
 def items(values: Any, kind: type, count: int | None = None) -> list[Any]:
-    """Return a JSON list after checking its length and the type of its values."""
+    """Return a JSON list after checking its length and the type of its items."""
     is_right = isinstance(values, list) and all(is_a(value, kind) for value in values)
     require(is_right and count in (None, len(values)), "A list has the wrong length or type.")
     return values
@@ -106,13 +106,13 @@ def read_array(data: bytes, kinds: tuple[str, ...]) -> Array:
 
 
 def read_zip(content: bytes, budget: Budget) -> dict[str, bytes]:
-    """Unpack a zip file whose members have different names and are packed in the usual way."""
+    """Unpack a zip file; reject repeated names, and compression other than deflate."""
     require(content.count(b"PK\x01\x02") <= MAX_MEMBERS, "The zip file has too many members.")
     archive = zipfile.ZipFile(io.BytesIO(content))
     members = archive.infolist()
     require(
         len({info.filename for info in members if info.compress_type in (0, 8)}) == len(members),
-        "The zip file has a name twice or an unusual packing.",
+        "The zip file repeats a name, or is compressed by other than deflate.",
     )
     # 16 bytes for each one: packed and unpacked data, whole numbers of 8 bytes, lists of them.
     unpacked = sum(info.file_size for info in members)
@@ -121,7 +121,7 @@ def read_zip(content: bytes, budget: Budget) -> dict[str, bytes]:
 
 
 class Document:
-    """The plan (fixed before anything is drawn), the outcomes of draws, and the claim."""
+    """Content of a proof file: the plan (fixed before any draw), outcomes of draws, and claim."""
 
     def __init__(self, content: bytes, budget: Budget) -> None:
         self.budget, self.used, self.arrays = budget, set[str](), dict[str, Array]()
@@ -138,12 +138,15 @@ class Document:
         entries(whole, "proof.json", format=str, plan=dict, outcomes=dict, claim=dict)
         self.plan, self.outcomes, self.claim = whole["plan"], whole["outcomes"], whole["claim"]
         found = whole["format"]
-        require(found == FORMAT, f"The format is {found!r}, and this checker reads {FORMAT!r}.")
+        require(
+            found == FORMAT, f"The file is of format {found!r}, and this checker reads {FORMAT!r}."
+        )
 
     def array(self, name: str, kind: str, *shape: int, drawn: bool = False) -> Array:
-        """Return an array of this kind and shape (-1: any length) from the plan or the outcomes.
+        """Return an array after checking its type and shape (-1: any length).
 
-        Names of arrays of outcomes begin with "counts"; the seed is derived from the others.
+        Names of arrays of outcomes (`drawn`) begin with "counts"; the seed is derived from all
+        others.
         """
         is_there = name in self.arrays and name.startswith("counts") == drawn
         require(is_there, f"The array {name!r} is missing.")
@@ -167,7 +170,7 @@ class Document:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a dict of a JSON object; reject duplicate names, which readers treat differently."""
+    """Make a dict of a JSON object; reject a repeated name, which programs read differently."""
     made = dict(pairs)
-    require(len(made) == len(pairs), "A name stands twice in an object of proof.json.")
+    require(len(made) == len(pairs), "An object in proof.json repeats a name.")
     return made

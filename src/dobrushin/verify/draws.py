@@ -1,8 +1,9 @@
-"""Redraw chains and bounding sets, from only the seed, the step and the chain's number.
+"""Draw chains and bounding sets again, from the seed alone.
 
-A draw compares a uniform number u with chances that follow from the factors, in floating point; a u
-that is too near to one of them is decided with 60 digits. So nothing depends on the last digits of
-an exponential (docs/proofs.md has a table of the kernels).
+The seed, the step and the number of the chain determine each random word. A draw compares a uniform
+number u with probabilities that follow from the factors, in floating point; a u that is too near to
+one of them is compared again in 60 digits. So no draw depends on how a machine rounds exponentials
+(docs/proofs.md has a table of the kernels).
 """
 
 import math
@@ -34,14 +35,14 @@ Uniform = tuple[Array, float, Callable[[int], tuple[int, int]]]
 
 
 def _mix(z: Words) -> Words:
-    """The output function of SplitMix64."""
+    """Mix 64-bit words as the output function of SplitMix64 does."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
 class Streams:
-    """The streams of a seed with these numbers: word c of a stream is mix(key + c gamma)."""
+    """The random streams of a seed with these numbers: word c of a stream is mix(key + c gamma)."""
 
     def __init__(self, entropy: int, spawn_key: tuple[int, ...], numbers: Array) -> None:
         sequence = np.random.SeedSequence(entropy, spawn_key=spawn_key)
@@ -59,21 +60,21 @@ class Streams:
         return _mix(self.gamma * np.uint64(counter) + self.key)
 
     def words(self, stream: int, counters: Array) -> Words:
-        """Return some words of one stream."""
+        """Return several words of one stream."""
         return _mix(self.gamma[stream] * counters.astype(np.uint64) + self.key[stream])
 
     def lanes(self, first: int, count: int) -> NDArray[np.uint8]:
-        """Return the 64 bits of words of each stream, the lowest first: (words, chains)."""
+        """Return the bits of `count` words of each stream, lowest first: (words, chains)."""
         counters = np.uint64(first) + np.arange(count, dtype=np.uint64)
         words = _mix(self.gamma * counters[:, None] + self.key)
         return np.unpackbits(words.astype("<u8").view(np.uint8), axis=1, bitorder="little")
 
 
 class Walk:
-    """The random words, scan and start that all chains (or bounding sets) of a part share."""
+    """Simulator of a part's chains or bounding sets, which share a scan, a start and a seed."""
 
     def __init__(self, part: ProofPart, order: Steps, mark: tuple[int, ...] = ()) -> None:
-        """A mark in the seed keeps the words of runs on sets apart from others."""
+        """The numbers in `mark` extend the seed, so that sets have random words of their own."""
         proof, plan, run = part.proof, part.plan, part.plan["run"]
         self.factors, self.order, self.budget = proof.factors, order, proof.budget
         self.kernel, self.words = plan["kernel"], plan.get("words", 0)
@@ -96,7 +97,7 @@ class Walk:
         self.spawn_key = (*key, *((1990, 4, run) if run else ()), *mark)
 
     def _read_places(self, proof: Proof, name: str, needed: set[int]) -> None:
-        """Read which word each variable starts with; -1 where chains do not hold the variable."""
+        """Read which random word each variable starts with; -1 for one that chains do not hold."""
         numbers = proof.array(name, "i", len(proof.states)).tolist()
         self.places = {v: p for v, p in enumerate(numbers) if p >= 0}
         differ = len(set(self.places.values())) == len(self.places) and max(numbers) < 2**62
@@ -111,7 +112,7 @@ class Walk:
         )
 
     def _read_start(self, proof: Proof, name: str) -> None:
-        """Read the states that chains start in, -1 for a uniform one; no factor forbids them."""
+        """Read the starting states (-1: drawn uniformly), and check that no factor forbids them."""
         count = len(proof.states)
         digits = proof.array(name, "i", count) if name else np.full(count, -1)
         self.start = {v: int(digits[v]) for v in self.places}
@@ -123,7 +124,7 @@ class Walk:
             require(is_possible, "Chains may start in a forbidden state.")
 
     def seconds(self, chains: int) -> float:
-        """Estimate how long it takes to draw chains."""
+        """Estimate the seconds that drawing chains takes."""
         groups, total = 1 + chains // self.at_once, 0.0
         for hood in self.hoods.values():
             tables = len(hood.parts) if self.is_race or not hood.are_laws_kept else 1
@@ -138,7 +139,7 @@ class Walk:
         return ends * total * len(self.order) / len(self.hoods)
 
     def _fit(self) -> int:
-        """Return how many chains, of whole streams, fit into memory together."""
+        """Return how many chains, in whole streams, fit into memory together."""
         held = sum(self.factors.states[v] if self.is_race else 4 for v in self.places)
         widest = 0
         for hood in self.hoods.values():
@@ -149,7 +150,7 @@ class Walk:
         return size
 
     def outcomes(self, chains: NDArray[np.int64]) -> Digits:
-        """Draw chains of whole streams; return final states by variable (-1: set not coalesced)."""
+        """Draw chains of whole streams; return targets' final states (-1: not coalesced)."""
         walk = self._run_race if self.is_race else self._run
         streams = chains[:: self.lanes] // self.lanes
         size = self.at_once // self.lanes
@@ -158,7 +159,7 @@ class Walk:
         return np.concatenate(drawn, axis=1)
 
     def _run(self, streams: Streams) -> Digits:
-        """Run chains; or sets of two states, by their lower and upper ends.
+        """Run chains, or bounding sets of binary variables as pairs of a lower and an upper end.
 
         The lower end sees the states of neighbours that make 1 least likely, the upper end those
         that make it most likely (theory.md, Two states: the ends of the set).
@@ -183,7 +184,10 @@ class Walk:
         return np.where(first == last, first, np.int16(-1))
 
     def _uniform(self, streams: Streams, step: int) -> Uniform:
-        """Return the uniform numbers of a step (theory.md, Random bits belong to steps)."""
+        """Return the uniform numbers of a step, one for each chain.
+
+        See theory.md, Random bits belong to steps.
+        """
         if self.lanes > 1:
 
             def exact(c: int) -> tuple[int, int]:
@@ -199,7 +203,7 @@ class Walk:
         return value, 2.0**-53, lambda c: (2 * int(word[c]) + half, 2 ** (bits + 1))
 
     def _begin(self, streams: Streams, variable: int, end: int) -> Digits:
-        """Return the states that chains start in, or an end of the set of all states."""
+        """Return the states in which chains start at a variable, or an end of the full set."""
         fixed = end if self.is_sets else self.start[variable]
         if fixed >= 0:
             return np.full(self.lanes * len(streams.key), fixed, dtype=np.int16)
@@ -212,14 +216,14 @@ class Walk:
         return ((high + low) >> np.uint64(32)).astype(np.int16)  # floor(word n / 2^64)
 
     def _run_race(self, streams: Streams) -> Digits:
-        """Run sets of any number of states (theory.md, More states: the race)."""
+        """Run bounding sets of any numbers of states (theory.md, More states: the race)."""
         shape, sizes = len(streams.key), self.factors.states
         sets = {v: np.ones((sizes[v], shape), dtype=bool) for v in self.places}
         for t, variable in enumerate(self.order):
             hood = self.hoods[variable]
             require(
                 hood.own <= self.words,
-                "A race uses fewer random numbers than a variable has states.",
+                "The race has fewer random numbers than a variable has states.",
             )
             words = [streams.word(t * self.words + a) >> np.uint64(11) for a in range(hood.own)]
             sets[variable] = _race(hood, [sets[v] for v in hood.others], np.stack(words))
@@ -229,13 +233,16 @@ class Walk:
 
 
 def _draw(hood: Neighbourhood, seen: list[Digits], uniform: Uniform, rises: bool) -> Digits:
-    """Return the states drawn by uniform numbers, given the states of the neighbours.
+    """Draw states by uniform numbers, given the states of the neighbours.
 
-    Rising kernels draw the number of partial sums of the chances that are at most u; the others
-    draw 1 where u is below the chance of 1.
+    If the kernel rises, the state is the number of cumulative probabilities that are at most u;
+    else it is 1 if u is below the probability of 1.
     """
     u, slack, exact = uniform
-    require(rises or hood.own == 2, "A binary kernel updates a variable of more than two states.")
+    require(
+        rises or hood.own == 2,
+        "A kernel for binary variables updates a variable of more than two states.",
+    )
     drawn, near = np.zeros(len(u), dtype=np.int16), np.zeros(len(u), dtype=bool)
     margin = hood.margin + slack + 2.0**-50
     for chance in hood.laws_beside(seen, len(u)).T:
@@ -252,12 +259,17 @@ def _draw(hood: Neighbourhood, seen: list[Digits], uniform: Uniform, rises: bool
 
 
 def _directions(hood: Neighbourhood) -> list[bool]:
-    """Return for each neighbour of a binary variable whether the chance of 1 rises with it."""
-    require({hood.own, *hood.sizes} == {2}, "Ends of sets need variables of two states.")
+    """Return for each neighbour of a binary variable whether its state 1 favours state 1."""
+    require(
+        {hood.own, *hood.sizes} == {2},
+        "This kernel of bounding sets needs variables of two states.",
+    )
     signs: list[list[float]] = [[] for _ in hood.others]
     for places, table in hood.parts:
         is_pair = len(places) == 1 and np.isfinite(table).all()
-        require(is_pair or not places, "Ends of sets need pair factors without zeros.")
+        require(
+            is_pair or not places, "This kernel of bounding sets needs pair factors without zeros."
+        )
         if is_pair:
             a, b, c, d = table.ravel().tolist()
             signs[places[0]] += [a, d, -b, -c]
@@ -265,10 +277,11 @@ def _directions(hood: Neighbourhood) -> list[bool]:
 
 
 def _race(hood: Neighbourhood, others: list[NDArray[np.bool_]], words: Words) -> NDArray[np.bool_]:
-    """Return the states that can arrive first: ln E_a - hi_a <= ln E_b - lo_b for all other b.
+    """Return the states that may win the race, given the sets of the neighbours.
 
-    E_a = -ln u_a are the times of the race, lo_a and hi_a the ends of the log-weight of state a
-    over the sets of the neighbours.
+    The race draws a state: state a has the time E_a = -ln u_a divided by its weight, and the
+    smallest time wins. With lo_a and hi_a the least and largest log-weight of a over the sets, a
+    may win if ln E_a - hi_a <= ln E_b - lo_b for all other b.
     """
     lows, highs = [], []  # of each factor, by own state and run
     for places, table in hood.parts:
@@ -298,7 +311,7 @@ def _race(hood: Neighbourhood, others: list[NDArray[np.bool_]], words: Words) ->
 def _decide_race(
     words: list[int], highs: Sequence[list[float]], lows: Sequence[list[float]]
 ) -> list[bool]:
-    """Decide the race of one run in 60 digits."""
+    """Return the states that may win the race of one run, computed with 60 digits."""
     with localcontext(prec=60):
         times = [(-(Decimal(2 * word + 1) / Decimal(2**54)).ln()).ln() for word in words]
         ends = (zip(times, decimal_sums(own, len(words)), strict=True) for own in (highs, lows))

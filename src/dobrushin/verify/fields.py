@@ -1,9 +1,10 @@
-"""Fields: real numbers in boxes, or on levels, with a density of single variables and pairs.
+"""Check answers about fields: real variables, continuous or on levels, coupled in pairs.
 
 The density is exp(-sum_i phi_i(x_i) - sum_ij Q_ij x_i x_j) with phi_i(x) = diagonal x^2 / 2 -
-linear x + exposure e^x + trials ln(1 + e^x). In the file -Q_ij is the factor of a pair of ones. The
-bounds are made again; what chains gave is believed, since their draws depend on the last digits
-(docs/proofs.md and theory.md, Fields).
+linear x + exposure e^x + trials ln(1 + e^x), inside a box. In the file -Q_ij is the factor of a
+pair, at state 1 of both variables. The checker computes all bounds again. It believes the outcomes
+of chains, since their draws depend on the last digits of functions (docs/proofs.md and theory.md,
+Fields).
 """
 
 import math
@@ -19,21 +20,22 @@ from dobrushin.verify.proof import ProofPart, Row, Steps
 
 CHAINS = "the numbers in the file are those of {} independent chains of this scan and start"
 DRIFT = (
-    "such a chain is within the drift in the file (at most {!r}) of one with exact draws, but for a"
-    " chance of {!r}"
+    "such a chain stays within the drift in the file (at most {!r}) of one with exact draws, except"
+    " with probability {!r}"
 )
-SLOPES = "functions have slopes as the file says"
+SLOPES = "the slopes (Lipschitz constants) of functions are those in the file"
 # Numbers that the file stores for each kind of question.
 NUMBERS = {"mean": 1, "statistic": 1, "above": 2, "between": 2, "quantile": 4}
 DENSITY = 0.39894229  # of the standard normal law at 0, from above
 
 
 class Field:
-    """Influences of a field's variables, and bounds on their distance from the chains' start.
+    """Influences between the variables of a field, and bounds on its distance from the start.
 
-    Given the others the variance of x_i is at most s_i: 1 / diagonal, and less in a narrow box. So
-    if x_j moves by 1, the mean of x_i moves by s_i |Q_ij| at most, and its law by kappa_i |Q_ij| in
-    total variation (theory.md, Influence in Wasserstein distance, Total variation in fields).
+    Given all others, the variance of x_i is at most s_i: 1 / diagonal, and less in a narrow box. So
+    if x_j moves by 1, the mean of x_i moves by at most s_i |Q_ij|, and its law by at most kappa_i
+    |Q_ij| in total variation (theory.md, Influence in Wasserstein distance, Total variation in
+    fields).
     """
 
     def __init__(self, part: ProofPart, order: Steps) -> None:
@@ -63,7 +65,7 @@ class Field:
         self.proof.given += [f"given {names[v]} = {float(self.point[v])!r}" for v in known]
 
     def _read_levels(self) -> None:
-        """Read the possible values of variables that are not continuous."""
+        """Read the levels of the variables that have only finitely many values."""
         plan = self.part.plan["levels"]
         self.levels = {int(v): items(values, float) for v, values in plan.items()}
         for v, values in self.levels.items():
@@ -73,7 +75,7 @@ class Field:
             require(reach, "Levels do not reach the ends of their box.")
 
     def _read_pulls(self) -> None:
-        """Read the neighbours of each variable, and -Q_ij."""
+        """Read the neighbours j of each variable i, and -Q_ij."""
         self.pulls: list[list[tuple[int, float]]] = [[] for _ in self.m]
         for scope, table in self.proof.factors.pairs:
             *zeros, pull = table.ravel().tolist()
@@ -83,7 +85,11 @@ class Field:
                 self.pulls[i].append((j, pull))
 
     def _bound_variances(self) -> Array:
-        """Bound conditional variances; variance proxies are larger where levels are no interval."""
+        """Return bounds on the conditional variances.
+
+        Also keep bounds on the variance proxies in `proxy`, and on the total variation per unit of
+        distance in `tilt`.
+        """
         is_level = np.isin(np.arange(len(self.m)), list(self.levels))
         with np.errstate(over="ignore"):
             self.width = (self.upper - self.lower) * self.up
@@ -104,10 +110,11 @@ class Field:
         return s
 
     def _check_start(self, far: Array) -> Bounds:
-        """Check that the distances a of the start satisfy a >= C a + r, and so bound the field's.
+        """Return bounds on the expected distance between field and start, checking the file's.
 
-        r bounds the expected distance beside the start itself (theory.md, The start of a field);
-        in a box the far end is as far as can be.
+        Bounds a are valid if a >= C a + r, where r bounds the expected distance of each variable if
+        all others are at the start (theory.md, The start of a field). In a box, a is the distance
+        to the far end.
         """
         is_open = np.isinf(self.width)
         reach = np.maximum(self.upper - self.point, self.point - self.lower)
@@ -129,14 +136,15 @@ class Field:
         return dict(enumerate(far.tolist()))
 
     def singles(self) -> dict[int, Array]:
-        """Return the numbers of the single variables that the proof rests on."""
+        """Return the parameters of the single variables that the proof rests on."""
         levels = {i: self.levels.get(i, []) for i in self.proof.closed}
         return {i: np.array([*self.sites[:6, i], *values]) for i, values in levels.items()}
 
     def spread(self, question: ProofQuestion, order: Steps) -> float:
-        """Bound the variance proxy of one chain: backwards, what each step adds to it.
+        """Bound the variance proxy of a statistic of one chain.
 
-        See theory.md, Intervals for fields.
+        The share of each step is added, from the last step to the first (theory.md, Intervals for
+        fields).
         """
         order.charge(self.rows)
         v, total = dict(zip(question.variables, question.weights, strict=True)), 1e-300
@@ -152,7 +160,7 @@ class Field:
 
 
 class _Answers:
-    """Intervals that follow from the stored outcomes of chains of a field."""
+    """Checker of the intervals that follow from the stored outcomes of a field's chains."""
 
     def __init__(self, field: Field, far: Bounds, level: float) -> None:
         self.field, self.far, self.level, plan = field, far, level, field.part.plan
@@ -161,7 +169,7 @@ class _Answers:
         self.law = {v: min(1.0, far[v] * tilt * (1.0 + 1e-15)) for v, tilt in field.tilt.items()}
 
     def check(self, k: int, question: ProofQuestion, given: list[float]) -> None:
-        """Check the claimed ends of a question."""
+        """Check the claimed interval of a question; `given` has the numbers stored for it."""
         numbers, kind = items(given, float, NUMBERS.get(question.kind, 0)), question.kind
         v, field, proof = question.variables[0], self.field, self.field.proof
         is_one = kind in ("bias", "joint", "statistic") or len(question.variables) == 1
@@ -187,7 +195,9 @@ class _Answers:
     def _mean(self, q: ProofQuestion, mean: float, low: float, high: float) -> tuple[bool, bool]:
         """Check a mean: the average, widened by its random error, the bias and the drift."""
         rest = self.level - self.n * self.slip
-        require(rest > 0.0, "The stated chance of drift is too large for the confidence.")
+        require(
+            rest > 0.0, "The stated probability of larger drift is too large for the confidence."
+        )
         reach = math.sqrt(
             2.0 * self.field.spread(q, self.field.order) * math.log(2.0 / rest) / self.n
         )
@@ -201,7 +211,7 @@ class _Answers:
     def _quantile(
         self, question: ProofQuestion, numbers: list[float], low: float, high: float
     ) -> tuple[bool, bool]:
-        """Check a quantile: two ranks around it, and the values that have these ranks."""
+        """Check a quantile: the ranks of two stored values must enclose it."""
         first, last, least, most = numbers
         q, drift = question.about["level"], question.bias(self.field.drift)
         is_rank = 0.0 < q < 1.0 and first >= 1 and least <= most
@@ -214,14 +224,14 @@ class _Answers:
     def _event(
         self, question: ProofQuestion, numbers: list[float], low: float, high: float
     ) -> tuple[bool, bool]:
-        """Check an event: count the chains surely in it, and those possibly in it."""
+        """Check a probability: count the chains surely in the event, and those possibly in it."""
         surely, perhaps = numbers
         off = self.law.get(question.variables[0], 1.0) + self.slip + 1e-15
         return self._tail(low + off, surely), self._tail(1.0 - high + off, self.n - perhaps)
 
 
 def check_field(part: ProofPart) -> float:
-    """Check bounds on a scan of a field, and the intervals from its chains."""
+    """Check bounds on a scan of a field, and intervals from its chains."""
     proof, order = part.proof, part.scan()
     n, slip = part.plan["chains"], part.plan["slip"]
     more = (proof.plan["parts"][1:], proof.document.outcomes["seed"], proof.evidence, proof.dropped)

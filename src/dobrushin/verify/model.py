@@ -1,7 +1,8 @@
 """The part of the model that a proof is about: log-tables over variables 0..m-1.
 
 The density is proportional to the exponential of the sum of all tables; -inf forbids a state. In
-the file a table is a list of numbers, over the variables of its scope, the last one fastest.
+the file a table is a list of numbers over the joint states of its scope, the last variable changing
+fastest.
 """
 
 import math
@@ -24,7 +25,7 @@ Factor = tuple[tuple[int, ...], Array]  # scope and log-table
 
 
 class Factors:
-    """Variables with numbers of states, and log-tables over some of them."""
+    """Log-tables over some variables, and the number of states of each variable."""
 
     def __init__(self, states: list[int], pairs: Iterable[Factor], budget: Budget) -> None:
         self.states, self.pairs, self.budget = states, list(pairs), budget
@@ -36,7 +37,7 @@ class Factors:
         self.around = cache(partial(Neighbourhood, self))
 
     def near(self, variables: Iterable[int]) -> "Factors":
-        """Return the factors that touch some variables."""
+        """Return the factors over at least one of some variables."""
         numbers = sorted({k for v in variables for k in self.touching[v]})
         return Factors(self.states, (self.pairs[k] for k in numbers), self.budget)
 
@@ -51,10 +52,10 @@ class Factors:
         return Factors(self.states, ((scope, part) for scope, part in parts if scope), self.budget)
 
     def drop(self, variables: list[int]) -> tuple["Factors", float]:
-        """Leave out variables, in this order, whose only factor sums over them to a constant.
+        """Leave out variables in this order; each one's only factor must sum over it to a constant.
 
-        Returns the other factors, and by how much the log-density may then be off: up to rounding
-        the sums are equal (theory.md, What does not matter to the targets).
+        Returns the other factors, and a bound on the error of the log-density: up to rounding the
+        sums are equal (theory.md, What does not matter to the targets).
         """
         left, error = dict(enumerate(self.pairs)), 0.0
         for variable in variables:
@@ -73,7 +74,7 @@ class Factors:
 
 
 class Neighbourhood:
-    """A variable, its neighbours, and its law given their states."""
+    """A variable, its neighbours, and its conditional law given their states."""
 
     def __init__(self, factors: Factors, variable: int) -> None:
         self.own, self.budget = factors.states[variable], factors.budget
@@ -102,15 +103,16 @@ class Neighbourhood:
 
     @cached_property
     def all_laws(self) -> Array:
-        """The laws given all joint states of the neighbours, the last one changing fastest."""
+        """The laws for all joint states of the neighbours, the last neighbour changing fastest."""
         size = self.cells * self.own
         self.budget.charge("the laws of a variable", held=8.0 * size, briefly=56.0 * size)
         return self.laws(np.indices(self.sizes).reshape(len(self.sizes), self.cells))
 
     def laws(self, seen: Array) -> Array:
-        """Return P(state <= a) for all a but the last, one row per column of neighbours' states.
+        """Return P(state <= a) for all states a but the last.
 
-        A row is NaN where every state is forbidden.
+        Column k of `seen` has states of the neighbours, and row k of the result the law given these
+        states. A row is NaN where every state is forbidden.
         """
         logs = np.zeros((seen.shape[1], self.own))
         for places, table in self.parts:
@@ -120,7 +122,7 @@ class Neighbourhood:
             return sums[:, :-1] / sums[:, -1:]
 
     def laws_beside(self, seen: list[Array], count: int) -> Array:
-        """Return the laws given these neighbour states, one for each chain."""
+        """Return the law for each chain, given the chains' states of the neighbours."""
         if not self.are_laws_kept:
             return self.laws(np.array(seen).reshape(len(seen), count))
         if not seen:
@@ -128,7 +130,7 @@ class Neighbourhood:
         return self.all_laws[np.ravel_multi_index(tuple(seen), self.sizes)]
 
     def decide(self, digits: list[int], u: tuple[int, int], rises: bool) -> int:
-        """Return the state that a uniform number, a fraction, draws in 60 digits (see `draws`)."""
+        """Return the state that the uniform number u[0] / u[1] draws, computed with 60 digits."""
         cells = [table[tuple(digits[p] for p in places)].tolist() for places, table in self.parts]
         with localcontext(prec=60):
             logs = decimal_sums(cells, self.own)
@@ -140,12 +142,12 @@ class Neighbourhood:
 
 
 def decimal_sums(lists: Sequence[Sequence[float]], count: int) -> list[Decimal]:
-    """Add up lists of this many numbers, with the precision of the current decimal context."""
+    """Add up lists of `count` numbers item by item, with the precision of the decimal context."""
     return [sum((Decimal(own[a]) for own in lists), Decimal(0)) for a in range(count)]
 
 
 def largest(table: Array) -> float:
-    """Return the largest size of the finite numbers in a table."""
+    """Return the largest absolute value of the finite numbers in a table."""
     return float(np.max(np.abs(table), where=np.isfinite(table), initial=0.0))
 
 

@@ -14,14 +14,14 @@ from dobrushin.verify.model import read_factors
 
 PER_STEP, PER_TERM = 1e-7, 1.5e-7  # seconds to look at a step of a scan, and at a neighbour in it
 SOME_STATE = "the model allows some joint state, given the evidence"
-WORDS = "the words of SplitMix64 under this seed are independent and uniform"
+WORDS = "the random words of SplitMix64 with this seed are independent and uniform"
 PLAN = {"variables": int, "fingerprint": str, "confidence": float, "states": dict}
 PLAN |= dict.fromkeys(("names", "evidence", "dropped", "questions", "parts"), list)
 Row = tuple[list[tuple[int, float]], float]  # the influence of each neighbour, and of all together
 
 
 class ProofMethod(NamedTuple):
-    """One way to prove answers. A further one is a module with `check`, and a line in METHODS."""
+    """A way to prove answers. To add one, write a module with a `check`, and a line in METHODS."""
 
     check: Callable[["ProofPart"], float]  # returns the probability that its answers are wrong
     kinds: set[str]  # of questions that it answers
@@ -30,7 +30,7 @@ class ProofMethod(NamedTuple):
 
 
 class Proof:
-    """A proof file, the checks that were made so far, and the assumptions of the claim."""
+    """A proof under check: its file, the checks made so far, and the assumptions of the claim."""
 
     def __init__(self, document: Document, replay: int | None = None) -> None:
         self.document, self.replay, self.budget = document, replay, document.budget
@@ -72,7 +72,9 @@ class Proof:
         self.dropped = set(dropped)
         asked = {v for question in self.questions for v in question.variables}
         is_free = asked.isdisjoint(self.evidence) and asked.isdisjoint(dropped)
-        require(asked and is_free, "The target of a question is observed or left out.")
+        require(
+            asked and is_free, "The target of a question is an observed variable, or one left out."
+        )
         self.factors, error = self.stated.fix(self.evidence).drop(dropped)
         # Relative error of probabilities after leaving out factors that sum to a constant.
         self.off = math.expm1(2.0 * error)
@@ -80,15 +82,16 @@ class Proof:
         self.checked, self.assumptions = [what] if dropped else [], list[str]()
 
     def free(self, variables: list[int]) -> list[int]:
-        """Return some variables after checking that all are known and none is observed."""
+        """Return some variables after checking that all exist and none is observed."""
         is_free = all(0 <= v < len(self.states) and v not in self.evidence for v in variables)
         require(is_free, "The proof refers to unknown or observed variables.")
         return variables
 
     def close(self, variables: Iterable[int]) -> float:
-        """Record that the claim rests on all factors of some variables, and on factors left out.
+        """Record that the claim rests on all factors at some variables, and at those left out.
 
-        Beside a model file, returns by which share probabilities may differ between proof and file.
+        Returns the largest relative difference of probabilities between model file and proof (0
+        without a model file).
         """
         inside = self.dropped.union(variables)
         self.closed |= inside
@@ -114,8 +117,8 @@ class Proof:
             {
                 "The confidence is not between 0 and 1.": 0.0 < confidence <= 1.0,
                 "Two parts answer the same question.": len(set(asked)) == len(asked),
-                "The parts err more often than the confidence allows.": is_sure,
-                "The file has arrays that nothing uses.": is_used,
+                "The error probabilities of all parts exceed what the confidence allows.": is_sure,
+                "The file has arrays that the proof does not use.": is_used,
             }
         )
         if self.blocks:
@@ -144,17 +147,17 @@ class Proof:
         return seed[0] if seed else self.document.seed_of_plan(), seed[1:]
 
     def within(self, number: int, row: int, is_low: bool, is_high: bool) -> None:
-        """Reject the proof unless each claimed end of a row was proved, or is vacuous."""
+        """Reject the proof unless each end of a claimed interval was proved, or is vacuous."""
         question = self.questions[number]
         low, high = self.lower[number][row], self.upper[number][row]
-        where = f"of row {row} of question {number}"
-        require(low <= high, f"The interval {where} is empty.")
+        where = f"of interval {row} of question {number}"
+        require(low <= high, f"The lower end {where} is above the upper end.")
         require(low <= question.least or is_low, f"The lower end {where} does not follow.")
         require(high >= question.most or is_high, f"The upper end {where} does not follow.")
 
 
 class Steps:
-    """The variables that a scan updates in turn: a cycle, repeated up to a number of steps."""
+    """The variables that a scan updates, in order: a cycle that is repeated for `count` steps."""
 
     def __init__(self, order: list[int], count: int, budget: Budget) -> None:
         self.cycle, self.count, self.budget = order[:count], count, budget
@@ -170,13 +173,13 @@ class Steps:
         return (self.cycle[t % size] for t in range(self.count - 1, -1, -1))
 
     def charge(self, rows: dict[int, Row]) -> None:
-        """Count the work of one pass over the rows of influence."""
+        """Charge the budget for a bound on all steps with these rows of influence."""
         terms = sum(len(rows[v][0]) + 3 for v in self.cycle) / len(self.cycle) * self.count
         self.budget.charge(f"a bound on {self.count} steps", PER_TERM * terms)
 
 
 class ProofPart:
-    """Some questions of a proof that are answered together."""
+    """A part of a proof: some questions that one method answers together."""
 
     def __init__(
         self, proof: Proof, plan: dict[str, Any], outcome: Any, method: ProofMethod
@@ -197,7 +200,6 @@ class ProofPart:
         require(0.0 <= self.lost < 1.0, "The confidence of a part is not between 0 and 1.")
 
     def scan(self) -> Steps:
-        """Read the steps: a cycle that is repeated."""
         order = self.proof.free(self.proof.array(self.plan["scan"], "i", -1).tolist())
         count, budget = self.plan["steps"], self.proof.budget
         require(order and 1 <= count <= 10**12, "The scan has no steps, or too many.")

@@ -27,7 +27,7 @@ This is the package `dobrushin.verify` in one file. It needs Python 3.11 and Num
 
 
 def single_file(name: str) -> str:
-    """Return the text of all modules, with the imports of other packages at its head."""
+    """Return the text of all modules as one file, with the imports of other packages at the top."""
     imports, bodies = set[str](), list[str]()
     for module in MODULES:
         text = (Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8")

@@ -1,10 +1,10 @@
 """Check exact sums: over all variables, or over a region with a bound on the boundary effect.
 
-Variables are summed out in an order of elimination, and each product that is summed on the way is
-kept. What all other factors say about one table follows backwards: it is what they say about the
-product that the table went into, times the other tables of that product, summed. For each target
-there is a table of ones over its variables; what the others say about it is the law of the target.
-Every table carries a bound on its error (theory.md, Rounding of exact answers).
+Variables are summed out in an elimination order, and each product of tables on the way is kept.
+Then messages go backwards: the message to a table is the message to the product that the table went
+into, times the other tables of that product, summed over the variables that the table does not
+have. Each target has a table of ones over its variables; the message to this table is the law of
+the target. Every table carries a bound on its error (theory.md, Rounding of exact answers).
 """
 
 import math
@@ -27,7 +27,7 @@ Law = tuple[Array, Array]  # probabilities, and how far they may be off
 
 
 class Table:
-    """Numbers of at most 1: x stands for a number within relative x + absolute of it."""
+    """A table with error bounds: x stands for a number within relative * x + absolute of x."""
 
     def __init__(
         self, scope: tuple[int, ...], values: Array, relative: float, absolute: float
@@ -43,7 +43,7 @@ class Table:
 
 
 class Elimination:
-    """The laws of groups of variables under a product of factors."""
+    """Joint laws of groups of variables under a product of factors, by variable elimination."""
 
     def __init__(
         self, factors: Factors, order: list[int], groups: Iterable[tuple[int, ...]]
@@ -73,7 +73,7 @@ class Elimination:
                 self.output |= dict.fromkeys(own, number)
 
     def _put(self, table: Table) -> int:
-        """Keep a table, and put its number into the bucket of its variable that is summed first."""
+        """Keep a table in the bucket of its first variable in the order; return its number."""
         require(self.place.keys() >= set(table.scope), "An order of elimination is not complete.")
         number = len(self.tables)
         self.tables.append(table)
@@ -84,7 +84,7 @@ class Elimination:
         return number
 
     def _weights(self, scope: tuple[int, ...], log: Array) -> Table:
-        """Exponentials of a log-table, with the error of their rounding."""
+        """Return the exponentials of a log-table, with a bound on their rounding."""
         top = float(log.max())
         span = float(np.max(top - log, where=np.isfinite(log), initial=0.0))
         self.budget.charge("the tables of a sum", 4e-5, held=700.0 + 8.0 * log.size)
@@ -98,7 +98,7 @@ class Elimination:
         return Table(scope, np.ones(sizes), 0.0, 0.0)
 
     def _contract(self, tables: list[Table], kept: tuple[int, ...]) -> Table:
-        """Multiply tables, and sum over all variables but some."""
+        """Multiply tables, and sum over all variables but those in `kept`."""
         states, held = self.states, {v for table in tables for v in table.scope}
         alone = [v for v in kept if v not in held]
         tables = tables + [self._ones((v,)) for v in alone]
@@ -130,7 +130,7 @@ class Elimination:
         self.budget.charge("the messages of a sum", held=kept)
 
     def law(self, group: tuple[int, ...]) -> Law:
-        """Return the joint law of a group, and how far it may be off."""
+        """Return the joint law of a group of variables, and error bounds of its probabilities."""
         path = [self.leaves[group]]
         while path[-1] not in self.others:
             path.append(self.output[path[-1]])
@@ -160,8 +160,9 @@ def _multiply(tables: list[Table], kept: tuple[int, ...]) -> Array:
 def check_sums(part: ProofPart) -> float:
     """Check sums over all variables, or over a region around a target.
 
-    The effect of the boundary is bounded by sweeps inside (theory.md, What is outside: Dobrushin's
-    bound), or by its two extreme states: `border` then has the higher state of each variable.
+    The effect of the boundary is bounded by sweeps inside the region (theory.md, What is outside:
+    Dobrushin's bound), or by the two extreme states of the boundary. In the second case `border`
+    has, for each variable, the state that counts as the higher one.
     """
     proof, plan = part.proof, part.plan
     order = proof.free(proof.array(plan["order"], "i", -1).tolist())
@@ -172,7 +173,7 @@ def check_sums(part: ProofPart) -> float:
     digits = proof.array(plan["border"], "i", len(members)).tolist()
     state = dict(zip(members, digits, strict=True))
     is_known = all(0 <= d < proof.states[v] for v, d in state.items())
-    require(is_known, "The border of a region is in an unknown state.")
+    require(is_known, "The boundary of a region is in an unknown state.")
     borders = [{v: state[v] for v in outside}]
     if outside and not plan["sweeps"]:
         borders.append({v: 1 - state[v] for v in outside})
@@ -199,13 +200,13 @@ def check_sums(part: ProofPart) -> float:
 def _sweep(near: Factors, inside: set[int], sweep: list[int], count: int) -> dict[int, float]:
     """Bound the effect of the boundary by sweeps over the region."""
     is_inside = sweep and set(sweep) <= inside and 1 <= count <= 10**7
-    require(is_inside, "The sweeps leave the region, or are too many.")
+    require(is_inside, "The sweeps leave the region, or their number is out of range.")
     steps = Steps(sweep, len(sweep) * count, near.budget)
     return forward(influence(near, sweep), steps, {}, {})
 
 
 def _check_law(part: ProofPart, k: int, law: Law, bias: float) -> None:
-    """Compare the claim with a law of its variables, its error, and a bias."""
+    """Check claimed intervals against a law, its error, and a bound on its bias."""
     question, (chances, error), proof = part.questions[k], law, part.proof
     low, high = (chances - error).ravel(), (chances + error).ravel()
     if not question.is_law:
@@ -221,16 +222,14 @@ def _check_law(part: ProofPart, k: int, law: Law, bias: float) -> None:
 def _half_gap(
     question: ProofQuestion, factors: Factors, upper: dict[int, int], laws: list[Law], share: float
 ) -> float:
-    """Bound the distance of the mean of the laws at the two extreme boundaries from the model's.
+    """Bound how far the average of the two laws at extreme boundaries is from the model's law.
 
-    Where all pairs are attractive, chances of higher states lie between those beside the extremes
-    (theory.md, What is outside: two extremes).
+    If all pairs are attractive, the probability of the higher state lies between its values at the
+    two extreme boundaries (theory.md, What is outside: two extremes).
     """
     for scope, table in factors.pairs:
         is_binary = len(scope) <= 2 and set(table.shape) == {2}
-        require(
-            is_binary, "Extreme boundary states need binary variables and factors of at most two."
-        )
+        require(is_binary, "Extreme boundary states need binary variables, and pair factors.")
         if len(scope) == 2:
             turned = table[tuple(slice(None, None, 1 if upper[v] else -1) for v in scope)]
             (a, b), (c, d) = turned.tolist()

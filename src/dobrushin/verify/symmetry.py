@@ -1,4 +1,4 @@
-"""Marginals that are uniform: a shift of all states by one changes no factor.
+"""Check marginals that are uniform because a shift of all states by one changes no factor.
 
 If all variables that are connected with a target have as many states as it, and no factor over them
 changes when each state a becomes a + 1 (the last one 0), then all states of the target are equally
@@ -13,7 +13,7 @@ from dobrushin.verify.proof import SOME_STATE, ProofPart
 
 
 def connected(factors: Factors, variables: set[int]) -> set[int]:
-    """Return all variables that are connected with some by factors."""
+    """Return all variables that paths of factors connect with some variables."""
     found, waiting = set(variables), list(variables)
     while waiting:
         near = {v for k in factors.touching[waiting.pop()] for v in factors.pairs[k][0]}
@@ -23,7 +23,7 @@ def connected(factors: Factors, variables: set[int]) -> set[int]:
 
 
 def check_symmetry(part: ProofPart) -> float:
-    """Check that the laws of single variables are uniform."""
+    """Check claims that the laws of single variables are uniform."""
     proof = part.proof
     asked = {v for question in part.questions.values() for v in question.variables}
     inside = connected(proof.factors, asked)
@@ -33,7 +33,9 @@ def check_symmetry(part: ProofPart) -> float:
         is_same = len({*table.shape}) == 1 and np.array_equal(table, shifted)
         require(is_same, f"A shift of all states changes the factor over the variables {scope}.")
     for k, question in part.questions.items():
-        require(len(question.variables) == 1, "A symmetry is about single variables.")
+        require(
+            len(question.variables) == 1, "A question about symmetry must name a single variable."
+        )
         chance = 1.0 / question.cells
         for row, (low, high) in enumerate(zip(proof.lower[k], proof.upper[k], strict=True)):
             proof.within(k, row, low + wider <= chance, high - wider >= chance)

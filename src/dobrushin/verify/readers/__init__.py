@@ -1,7 +1,7 @@
-"""Read model files to compare proofs with: every format that the library reads, on its own.
+"""Read model files, in every format that the library reads, without the library.
 
-A reader is not trusted with a bound: it makes the tables that the user's file stands for. It takes
-the content of a file, the positions that matter and the budget, and returns a `ModelFile`.
+A reader makes the tables that a file stands for, and no bound. It takes the content of the file,
+the positions of the variables that the proof is about, and the budget; it returns a `ModelFile`.
 """
 
 import stat
@@ -33,7 +33,7 @@ ENDINGS = (*READERS, *ENERGIES, GRAPH)
 
 
 def read_model_file(path: str, inside: Array, budget: Budget, beta: float) -> ModelFile:
-    """Read a file by the ending of its name; `inside` are the positions that matter."""
+    """Read a model file by its extension; `inside` are the positions that the proof is about."""
     if Path(path).is_dir():
         return read_folder(Path(path), inside, budget)
     if not stat.S_ISREG(Path(path).stat().st_mode):
@@ -41,13 +41,12 @@ def read_model_file(path: str, inside: Array, budget: Budget, beta: float) -> Mo
     name = path.lower()
     ending = Path(name.removesuffix(".gz")).suffix
     if ending not in ENDINGS:
-        known = ", ".join(ENDINGS)
-        what = f"of another format: the checker reads {known}, packed with gzip or not"
-        raise NotComparable(f"{path} is {what}, and folders of models.")
+        what = f"{', '.join(ENDINGS)} (also packed with gzip), and folders of models"
+        raise NotComparable(f"{path} is in an unknown format. The checker reads {what}.")
     if ending in ENERGIES:
         return ENERGIES[ending](content(path, budget), inside, budget, beta)
     if beta != 1.0:
-        raise NotComparable(f"{path} holds no energies, so it takes no inverse temperature.")
+        raise NotComparable(f"{path} holds no energies, so the argument beta must be left out.")
     if ending == GRAPH:
         return read_graph(path, inside, budget)
     return READERS[ending](content(path, budget), inside, budget)

@@ -1,4 +1,4 @@
-"""The library's own files: arrays in a zip file, or in a folder."""
+"""Read the library's own files: arrays in a zip file (.npz), or in a folder."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -18,12 +18,12 @@ NUMERIC = ("<f8", "<i8", "<i4", "|i1", "<i2", "|u1")
 
 
 def read_npz(data: bytes, inside: Array, budget: Budget) -> ModelFile:
-    """Read arrays that hold a model as it is."""
+    """Read a model from the arrays of an .npz file."""
     members = read_zip(data, budget).items()
     arrays = {name.removesuffix(".npy"): read_array(own, NUMERIC) for name, own in members}
     family = arrays["format"].tobytes().decode().removeprefix("dobrushin model 1 ")
     if family not in FAMILIES:
-        raise ValueError("it holds a model of no known family")
+        raise ValueError("its model is of an unknown family")
     scopes: list[Scope]
     near = np.ones(len(arrays.get("i", ())), dtype=bool)
     if family in ("Ising", "Potts", "GaussianField"):  # leave out pairs without variables inside
@@ -52,7 +52,7 @@ def read_npz(data: bytes, inside: Array, budget: Budget) -> ModelFile:
 def _field_of(
     arrays: Mapping[str, Array], inside: Array, pairs: Iterable[tuple[Scope, float]]
 ) -> ModelFile:
-    """A field: numbers of single variables, and -Q_ij as the factor of a pair of ones."""
+    """Return a field: the parameters of single variables, and -Q_ij as the factor of each pair."""
     values = np.split(arrays["values"], arrays["value_start"][1:-1])
     singles = {
         i: np.array([*(arrays[name][i] for name in TERMS), *values[i]]) for i in inside.tolist()
@@ -64,7 +64,7 @@ def _field_of(
 
 
 def read_folder(path: Path, inside: Array, budget: Budget) -> ModelFile:
-    """Read the factors near some variables of a model stored in a folder of arrays."""
+    """Read the factors at some variables of a model that is stored as a folder of arrays."""
     about = json.loads((path / "manifest.json").read_text())
     arrays = {file.stem: np.load(file, mmap_mode="r") for file in path.glob("*.npy")}
 
@@ -92,10 +92,10 @@ def read_folder(path: Path, inside: Array, budget: Budget) -> ModelFile:
 def _lower(
     n: int, states: int, own: Any, inside: Array, pairs: Iterable[tuple[Scope, float]]
 ) -> ModelFile:
-    """Return the tables of a model of pairs: log-weights, and a strength for each pair.
+    """Return the log-tables of a model of pairs, from numbers of single variables and of pairs.
 
-    A strength multiplies the product of two spins (number of states 0), or holds where two
-    labels are equal.
+    Without `states` the variables are spins, and the numbers fields and couplings. Else the number
+    of a pair is added where both labels are equal.
     """
     factors = list[Logs]()
     for i in inside.tolist() if len(own) else ():

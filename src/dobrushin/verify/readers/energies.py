@@ -1,7 +1,7 @@
-"""Files of energies, pi ~ exp(-beta E): dimod's two formats, and graphs of max-cut problems.
+"""Read files of energies, pi ~ exp(-beta E): two formats of dimod, and max-cut graphs.
 
-E is a sum of biases of variables and of pairs, over spins -1 and 1 or over bits 0 and 1. With
-x = (1 + s) / 2 bits become spins. Sums and products are made as fractions, and rounded once.
+E is a sum of biases of variables and of pairs, over spins -1 and 1 or bits 0 and 1. Bits become
+spins by x = (1 + s) / 2. Sums and products are computed as fractions, and rounded once.
 """
 
 import json
@@ -28,7 +28,7 @@ Bias = tuple[int, int, float, float]  # variables, equal for a single one; numbe
 def _of_energies(
     labels: Any, vartype: str, biases: Iterable[Bias], beta: float, inside: Array, budget: Budget
 ) -> ModelFile:
-    """Make a model of biases, which are added up where a pair or a variable has several."""
+    """Make a model of biases, adding up those of the same variable or pair."""
     near, count = set(inside.tolist()), len(labels)
     sums, errors = defaultdict[Scope, Fraction](Fraction), defaultdict[Scope, float](float)
     for i, j, value, error in biases:
@@ -64,7 +64,7 @@ def _whole(words: list[bytes]) -> Array:
 
 
 def read_maxcut(data: bytes, inside: Array, budget: Budget, beta: float) -> ModelFile:
-    """Read the numbers of vertices and edges, and edges `i j w`; vertices count from 1."""
+    """Read a max-cut graph: numbers of vertices and edges, then edges `i j w`, counted from 1."""
     words = data.split()
     n, m = int(words[0]), int(words[1])
     if len(words) != 2 + 3 * m:
@@ -78,7 +78,7 @@ def read_maxcut(data: bytes, inside: Array, budget: Budget, beta: float) -> Mode
 
 
 def read_coo(data: bytes, inside: Array, budget: Budget, beta: float) -> ModelFile:
-    """Read lines `i j bias`, with i = j for the bias of a variable; a comment has the vartype."""
+    """Read dimod's COO format: lines `i j bias`, i = j for one variable; vartype in a comment."""
     comments = b"\n".join(COMMENT.findall(data))
     (vartype,) = set(VARTYPE.findall(comments))
     words = COMMENT.sub(b"", data).split()
@@ -89,14 +89,14 @@ def read_coo(data: bytes, inside: Array, budget: Budget, beta: float) -> ModelFi
 
 
 def read_bqm(data: bytes, inside: Array, budget: Budget, beta: float) -> ModelFile:
-    """Read a header in JSON, biases of variables, and of the neighbours of each of them."""
+    """Read dimod's BQM format: a header in JSON, then biases of variables and of neighbours."""
     size = int.from_bytes(data[10:14], "little")
     head = json.loads(data[14 : 14 + size])
     n, m = head["shape"]
     if data[:10] not in (b"DIMODBQM\x01\x00", b"DIMODBQM\x02\x00") or head["dtype"] not in FLOATS:
-        raise ValueError("it is of no known version")
+        raise ValueError("its version is unknown")
     if not {head["itype"].lstrip("u"), head["ntype"].lstrip("u")} <= {*INTEGERS}:
-        raise ValueError("its numbers are of no known type")
+        raise ValueError("the type of its numbers is unknown")
     bias, index, start = (np.dtype(head[name]) for name in ("dtype", "itype", "ntype"))
     own, other = (
         np.dtype([("start", start), ("bias", bias)]),
@@ -121,7 +121,7 @@ def read_bqm(data: bytes, inside: Array, budget: Budget, beta: float) -> ModelFi
 
 
 def _labels(data: bytes, head: dict[str, Any], at: int) -> Any:
-    """Return the labels of a dimod file: in its header, or behind the biases, or none."""
+    """Return the labels of a BQM file, which are in its header, at its end, or just numbers."""
     if not head["variables"]:
         return range(head["shape"][0])
     found = json.loads(data[at + 8 :]) if data[8] == 2 else head["variables"]

@@ -1,4 +1,4 @@
-"""Files of Bayesian networks: BIF, Hugin's and XMLBIF."""
+"""Read files of Bayesian networks: BIF, Hugin and XMLBIF."""
 
 import math
 import re
@@ -20,7 +20,7 @@ PER_CHANCE = 3e-8  # seconds for an entry of a table
 
 
 class NetworkFile:
-    """The states of each variable, its parents, and rows of chances, the last parent fastest."""
+    """A Bayesian network: states and parents of its variables, and rows of probabilities."""
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
@@ -28,7 +28,7 @@ class NetworkFile:
         self.tables = dict[str, tuple[list[str], Array]]()
 
     def sizes(self, names: list[str]) -> list[int]:
-        """Return the numbers of states of some variables, and charge a table over them."""
+        """Return numbers of states, and charge the budget for a table over these variables."""
         sizes = [len(self.states[name]) for name in names]
         cells = math.prod(sizes)
         what = "a table of the model file"
@@ -36,13 +36,13 @@ class NetworkFile:
         return sizes
 
     def add_table(self, child: str, parents: list[str], numbers: list[str]) -> None:
-        """Store the probabilities of a variable, one row after the other."""
+        """Store the probabilities of a variable: a row for each joint state of its parents."""
         sizes = self.sizes([*parents, child])
         rows = np.array(list(map(float, numbers))).reshape(math.prod(sizes[:-1]), sizes[-1])
         self.tables[child] = [*parents, child], rows
 
     def model(self, inside: Array) -> ModelFile:
-        """Make the model; variables of one state are left out."""
+        """Return the model, without variables of one state."""
         if self.states.keys() != self.tables.keys():
             raise ValueError("a variable has no probabilities")
         self.budget.charge("the tables of the model file", PER_SCOPE * len(self.tables))
@@ -59,7 +59,7 @@ class NetworkFile:
 
 
 def read_bif(data: bytes, inside: Array, budget: Budget) -> ModelFile:
-    """Read blocks of variables and of conditional probabilities."""
+    """Read a BIF file: blocks of variables and of conditional probabilities."""
     tokens = iter([token for token in BIF_TOKEN.findall(data.decode()) if token])
     network = NetworkFile(budget)
     for kind in tokens:
@@ -91,7 +91,7 @@ def _statements(tokens: Iterator[str]) -> Iterator[list[str]]:
 
 
 def _chances(network: NetworkFile, scope: list[str], body: list[list[str]]) -> Array:
-    """Return a row of probabilities for each joint state of the parents."""
+    """Return the probabilities of a variable: a row for each joint state of its parents."""
     *shape, own = network.sizes(scope)
     numbers = [{name: k for k, name in enumerate(network.states[v])} for v in scope[:-1]]
     rows, default = np.full((math.prod(shape), own), np.nan), [math.nan] * own
@@ -115,7 +115,7 @@ def _chances(network: NetworkFile, scope: list[str], body: list[list[str]]) -> A
 
 
 def read_hugin(data: bytes, inside: Array, budget: Budget) -> ModelFile:
-    """Read nodes with their states, and potentials with their data."""
+    """Read a Hugin file: nodes with their states, and potentials with their data."""
     tokens = iter([token for token in HUGIN_TOKEN.findall(data.decode()) if token])
     network = NetworkFile(budget)
     for kind in tokens:
@@ -136,7 +136,7 @@ def read_hugin(data: bytes, inside: Array, budget: Budget) -> ModelFile:
 
 
 def read_xmlbif(data: bytes, inside: Array, budget: Budget) -> ModelFile:
-    """Read variables with their outcomes, and definitions with a table."""
+    """Read an XMLBIF file: variables with their outcomes, and definitions with a table."""
     budget.charge("the elements of the model file", 1e-6 * data.count(b"<"))
     network, path, texts = NetworkFile(budget), list[str](), list[str]()
     fields = defaultdict[str, list[str]](list)
@@ -175,7 +175,7 @@ def _in_one_line(texts: list[str]) -> list[str]:
 
 
 def _refuse_declarations(parser: Any) -> None:
-    """Make a parser refuse entities, which can blow up a file or refer to other files."""
+    """Make an XML parser refuse entities, which could expand without limit or name other files."""
     count = 0
 
     def refuse(*_: Any) -> None:

@@ -1,4 +1,4 @@
-"""`ModelFile`, the result of each reader; and the reader of UAI files."""
+"""The class `ModelFile`, which every reader returns, and the reader of UAI files."""
 
 import gzip
 import math
@@ -22,7 +22,7 @@ Logs = tuple[Scope, Array, float]  # scope, log-table, and how far an entry may 
 
 
 class ModelFile(NamedTuple):
-    """Numbers of states, factors near some variables, and names where the file has any."""
+    """Content of a model file: numbers of states, factors at some variables, and any names."""
 
     states: Any
     factors: Iterable[Logs]
@@ -42,7 +42,7 @@ def content(path: str, budget: Budget) -> bytes:
 
 
 def spin_table(value: float, count: int) -> Array:
-    """Return a number times the product of spins, -1 and 1."""
+    """Return the table of a number times the product of `count` spins."""
     spins = 2.0 * np.indices((2,) * count) - 1.0
     return np.asarray(float(value) * np.prod(spins, axis=0))
 
@@ -50,7 +50,7 @@ def spin_table(value: float, count: int) -> Array:
 def of_weights(
     sizes: Array, tables: Iterable[tuple[list[int], Array]], are_chances: bool, inside: Array
 ) -> ModelFile:
-    """Make a model of tables of weights; variables of one state are left out."""
+    """Make a model of tables of weights or probabilities, leaving out variables of one state."""
     position, touched, factors = np.cumsum(sizes > 1) - 1, set(inside.tolist()), list[Logs]()
     for scope, weights in tables:
         free = [v for v in scope if sizes[v] > 1]
@@ -62,11 +62,11 @@ def of_weights(
 
 
 def _logs(rows: Array, are_chances: bool) -> tuple[Array, float]:
-    """Return the logarithms of weights, or of rows of chances, and bound their errors.
+    """Return the logarithms of weights, or of rows of probabilities, and a bound on their errors.
 
     A weight is rounded once when it is read; a division adds as many roundings as its sum has
-    terms; a logarithm is right to within two units in the last place. A power of two, which is a
-    constant, is taken out first.
+    terms; a logarithm is right to within two units in the last place. Weights are first divided by
+    a power of two, a constant factor.
     """
     if not np.all((rows >= 0.0) & (rows < math.inf)):
         raise ValueError("a weight is negative, infinite or not a number")
@@ -86,7 +86,7 @@ def _logs(rows: Array, are_chances: bool) -> tuple[Array, float]:
 
 
 def read_uai(data: bytes, inside: Array, budget: Budget) -> ModelFile:
-    """Read a preamble and tables of weights."""
+    """Read a UAI file: a preamble, then a table of weights for each factor."""
     found = (match[0] for match in COMMENT_OR_WORD.finditer(data))
     words = (word for word in found if not word.startswith(b"#"))
 
