@@ -1,6 +1,6 @@
-"""Proof files: what the finder writes, for a checker that shares nothing with it (`dobrushin.verify`).
+"""Write proof files of answers and certificates, for the independent checker `dobrushin.verify`.
 
-One writer for each method. To add one, write a function in a file of its own and register it below.
+Each method has its own writer. To add one, write a function in a file of its own and register it below.
 """
 
 from dobrushin._estimate.method import Method

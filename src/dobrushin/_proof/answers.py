@@ -1,4 +1,4 @@
-"""Proofs of answers: the plan, the draws, and the claim."""
+"""Write proofs of answers: the plan, the outcomes of draws, and the claim."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SUM_MARGIN = 1e-11
 
 
 class Piece(NamedTuple):
-    """One part of an answer: method, its model, questions, draws, and the rows of the whole answer."""
+    """The rows of an answer that one method gives, with this method, its model, its run and its questions."""
 
     method: Any  # None: nothing is known
     model: Model
@@ -48,7 +48,7 @@ class Piece(NamedTuple):
 
 
 class Draft:
-    """Writer of a plan."""
+    """The plan of a proof while it is written: its arrays and questions, and the part of the model that it needs."""
 
     def __init__(self, model: Model, part: PartOfModel) -> None:
         self.model, self.part = model, part
@@ -56,11 +56,11 @@ class Draft:
         self.questions: list[dict[str, Any]] = []
 
     def numbers(self, model: Model, positions: Any) -> NDArray[np.int64]:
-        """Return the numbers in the proof of variables at positions of a model that a method knows."""
+        """Return the proof's numbers of variables, given their positions in a method's model."""
         return self.part.numbers(positions_in(self.model, model, positions))
 
     def ask(self, method_model: Model, question: TargetQuestion) -> list[int]:
-        """Add a question; return the numbers of the questions of the proof."""
+        """Add a question about a method's model to the plan; return its numbers (one for each marginal)."""
         first = len(self.questions)
         numbers = self.numbers(method_model, question.positions).tolist()
         if isinstance(question, SingleMarginals):
@@ -81,7 +81,7 @@ WRITERS: dict[str, tuple[Inside, Writer]] = {}
 
 
 def register(name: str, inside: Inside, write: Writer) -> None:
-    """Register the writer of a method."""
+    """Register the writer of a method, and the function that says which variables need all their factors."""
     WRITERS[name] = inside, write
 
 
@@ -93,7 +93,7 @@ def _writer(name: str) -> tuple[Inside, Writer]:
 
 
 def seed_of_plan(asked: Asked) -> np.random.SeedSequence:
-    """Return the seed that follows from the question and the plan."""
+    """Return the seed that is derived from the questions and the plan, before anything is drawn."""
     if all(piece.method is None or piece.method.plan.is_certain for piece in _pieces(asked)):
         return np.random.SeedSequence(0)
     plan, _, draft = _compose(asked)
@@ -101,7 +101,7 @@ def seed_of_plan(asked: Asked) -> np.random.SeedSequence:
 
 
 def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
-    """See `Estimate.write_proof`."""
+    """Write the proof of an answer; see `Estimate.write_proof`."""
     asked = estimate.asked
     if asked is None or asked.weighed is None:
         raise ArgumentError("estimate", "one that was made in this process", estimate.headline)
@@ -111,7 +111,7 @@ def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
 
 
 def _answer_again(estimate: Estimate, asked: Asked, space: Space) -> Estimate:
-    """Return the same answer with its transcript, from the call, the model and the seed that gave it."""
+    """Repeat the call that gave an answer, with the same seed, now recording what a proof needs."""
     if not space.is_replayed:
         requirement = (
             "one for which proof= or verify= was set beforehand: chains of a field are then as many as was planned, "
@@ -144,7 +144,7 @@ def _transcript(asked: Asked | None) -> Transcript:
 
 @singledispatch
 def write_claim(space: Any, estimate: Estimate, path: str | os.PathLike[str]) -> None:
-    """Write the proof of an answer about a model with this space."""
+    """Write the proof of an answer; `space` is the kind of variables of its model."""
     del space
     asked: Any = estimate.asked
     plan, outcomes, draft = _compose(asked)
@@ -152,7 +152,7 @@ def write_claim(space: Any, estimate: Estimate, path: str | os.PathLike[str]) ->
 
 
 def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, verify: bool) -> Estimate:
-    """Write the proof of an answer and check it; return the answer with the status of its proof."""
+    """Write the proof of an answer, check it if `verify`, and return the answer with a note on its proof."""
     words = "written"
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "answer.proof") if path is None else path
@@ -191,7 +191,7 @@ def _pieces(asked: Asked) -> list[Piece]:
 
 
 def _compose(asked: Asked) -> tuple[dict[str, Any], list[dict[str, Any]], Draft]:
-    """Return the plan, and the outcomes of its parts, which are empty before anything is drawn."""
+    """Return the plan, the outcomes of its parts (empty before anything is drawn), and the draft."""
     assert asked.weighed is not None
     model, query, pieces = asked.weighed, _transcript(asked).method.query, _pieces(asked)
     methods = [piece.method for piece in pieces if piece.method is not None]
@@ -222,7 +222,10 @@ def _compose(asked: Asked) -> tuple[dict[str, Any], list[dict[str, Any]], Draft]
 
 
 def _linear(question: Any, numbers: list[int], spins: bool) -> dict[str, Any]:
-    """Return the mean or sum of the states of some variables; a proof cannot contain other functions."""
+    """Return a question about the mean or the sum of states of some variables.
+
+    Other statistics raise `ArgumentError`, because a proof cannot contain a Python function.
+    """
     statistic = question.statistic
     if statistic.f not in (_mean, _sum):
         requirement = "about marginals, joint marginals, magnetisation or total: a Python function cannot travel"
@@ -261,7 +264,7 @@ def _claim(estimate: Estimate, asked: Asked) -> dict[str, Any]:
 def round_outwards(
     low: NDArray[np.float64], high: NDArray[np.float64], room: Any, question: TargetQuestion
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Round interval limits outwards to few digits, with a margin for the rounding of the checker."""
+    """Round limits of intervals outwards to a few digits, leaving `room` for the rounding of the checker."""
     least, most = question.bounds
     unit = 10.0 ** (np.floor(np.log10(np.maximum(high - low, _LEAST_WIDTH))) - _END_DIGITS)
     unit *= max(1.0, 10.0 ** math.ceil(math.log10(question.span)))

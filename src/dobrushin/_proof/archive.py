@@ -1,4 +1,4 @@
-"""The file itself: a zip of one JSON document and plain arrays."""
+"""Write proof files: a zip of one JSON document and plain arrays."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _SHORT_BYTES = 512
 
 
 class Arrays:
-    """Arrays by name; those of the outcomes are called counts."""
+    """The arrays of a proof, by name; names that begin with "counts" are those of outcomes."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, NDArray[Any]] = {}
         self._known: dict[tuple[str, str, tuple[int, ...], bytes], str] = {}
 
     def add(self, name: str, values: Any) -> str:
-        """Keep an array; return its name, which a number makes different from the others."""
+        """Store an array, and return its name: with a number if another array has this name already."""
         array = _small(np.asarray(values))
         key = (name, array.dtype.str, array.shape, array.tobytes())
         if key not in self._known:
@@ -42,7 +42,7 @@ class Arrays:
 
 
 def _small(array: NDArray[Any]) -> NDArray[Any]:
-    """Return floats as doubles, and whole numbers in one, two or eight bytes."""
+    """Return floats as doubles, and whole numbers in the smallest of one, two or eight bytes."""
     if array.dtype.kind == "f":
         return np.ascontiguousarray(array, dtype="<f8")
     low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
@@ -51,12 +51,12 @@ def _small(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def text_of(plan: dict[str, Any]) -> str:
-    """Return a plan as the text that the file contains and that determines the seed."""
+    """Return a plan as JSON text; the seed is derived from this text and from the arrays of the plan."""
     return json.dumps(plan, ensure_ascii=True, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
 def seed_from(plan: str, arrays: dict[str, NDArray[Any]]) -> int:
-    """Return the seed that follows from the text of a plan and its arrays."""
+    """Return the seed that is derived from the text and the arrays of a plan, by SHA-256."""
     planned = [name for name in sorted(arrays) if not name.startswith("counts")]
     texts = [f"{name} {arrays[name].dtype.str} {arrays[name].shape} ".encode() for name in planned]
     whole = hashlib.sha256(plan.encode())
@@ -67,7 +67,7 @@ def seed_from(plan: str, arrays: dict[str, NDArray[Any]]) -> int:
 
 
 def different_names(labels: Iterable[Hashable]) -> list[str]:
-    """Return a different name for each label."""
+    """Return the labels as text: `str` of each, or `repr` of each if two would be equal."""
     known = list(labels)
     names = [str(label) for label in known]
     return names if len(set(names)) == len(names) else [repr(label) for label in known]
@@ -76,7 +76,7 @@ def different_names(labels: Iterable[Hashable]) -> list[str]:
 def write_factors(
     arrays: Arrays, positions: NDArray[np.int64], states: Any = 2, scopes: Any = ((), ()), tables: Any = (),
 ) -> None:  # fmt: skip
-    """Add the arrays of a model: variables, their numbers of states, and sizes, scopes and tables of its factors."""
+    """Add the arrays of a model: positions and numbers of states of its variables, and its factors."""
     sizes, members = scopes
     arrays.add("positions", positions)
     arrays.add("states", np.broadcast_to(states, len(positions)))
@@ -86,7 +86,7 @@ def write_factors(
 
 
 def plan_about(variables: int, names: list[str], questions: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    """Return the entries of a plan about a model of `variables` variables, some of which have names in the proof."""
+    """Return the first entries of a plan: the model's number of variables, the names of some, and the questions."""
     nothing: dict[str, Any] = {"states": {}, "evidence": [], "dropped": [], "fingerprint": ""}
     return nothing | {"variables": int(variables), "names": names, "questions": questions} | more
 
@@ -95,7 +95,7 @@ def write_file(
     path: str | os.PathLike[str], plan: dict[str, Any], parts: list[dict[str, Any]], claim: dict[str, Any],
     arrays: Arrays, seed: Any = None,
 ) -> None:  # fmt: skip
-    """Write a plan, the outcomes of its parts and the claim, replacing an existing file."""
+    """Write a proof file from its plan, the outcomes of the parts, and the claim; replace an existing file."""
     text = text_of(plan)
     outcomes = {"seed": _seed_entry(seed, plan, text, arrays), "parts": parts}
     rest = json.dumps({"format": FORMAT, "outcomes": outcomes, "claim": claim}, ensure_ascii=True, allow_nan=False)
@@ -113,7 +113,7 @@ def write_file(
 
 
 def _seed_entry(seed: Any, plan: dict[str, Any], text: str, arrays: Arrays) -> list[int]:
-    """Return the entry of the seed in the file; empty if the checker can compute the seed from the plan."""
+    """Return the seed as the file stores it; empty if the checker can derive the seed from the plan."""
     if not any("kernel" in part for part in plan["parts"]):
         return []
     sequence = seed_sequence(seed)

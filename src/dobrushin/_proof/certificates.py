@@ -1,4 +1,4 @@
-"""Proofs of certificates of scans: by Dobrushin's bound, and by runs on sets."""
+"""Write proofs of certificates of scans: by Dobrushin's bound, and by runs of bounding sets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MODEL_ERRORS = 8.0
 
 
 def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> None:
-    """See `Variation.write_proof`."""
+    """Write the proof of a bound; see `Variation.write_proof`."""
     source: Any = certificate._source
     scan, objective, problem = certificate._scan, certificate._objective, certificate._problem
     if scan.is_random:
@@ -80,7 +80,7 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
 
 
 def write_coalescence(certificate: Coalescence, path: str | os.PathLike[str]) -> None:
-    """See `Coalescence.write_proof`."""
+    """Write the proof of a bound by simulation; see `Coalescence.write_proof`."""
     model, scan = certificate._model, certificate.scan
     targets = positions_of(model, certificate.variables)
     updated = scan._updates(model.n_variables)

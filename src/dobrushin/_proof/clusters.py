@@ -1,4 +1,4 @@
-"""Proofs of draws of random clusters: their edges in order, relabelled states, and counts of connections."""
+"""Write proofs of answers by random clusters: edges, relabelled states, and counts of connected draws."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ _MAX_COUNTS = 2**16
 
 
 def variables_of_model(method: Method) -> range:
-    """Return all variables."""
     return range(method.query.model.n_variables)
 
 
 def write_clusters(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
-    """Write draws of clusters, counted by connections."""
+    """Write the part of a proof about draws of random clusters, which are counted by whether targets are connected."""
     method, run = piece.method, piece.run
     runner, draws = method.runner, int(method.plan.chains)
     numbers = draft.numbers(piece.model, np.arange(piece.model.n_variables))
@@ -53,7 +52,7 @@ def write_clusters(draft: Draft, piece: Piece, asked: list[int]) -> list[Written
 
 
 def _edges(draft: Draft, magnet: Any, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for each pair factor of the proof, in order, the number of its edge, -1 if it is constant."""
+    """Return the number of the edge of each pair factor of the proof, -1 for a constant factor."""
     edges: dict[tuple[int, ...], list[int]] = defaultdict(list)
     ends = np.sort(
         numbers[np.stack([magnet.neighbor[magnet.twin[magnet.first]], magnet.neighbor[magnet.first]])], axis=0
@@ -74,7 +73,7 @@ def _edges(draft: Draft, magnet: Any, numbers: NDArray[np.int64]) -> NDArray[np.
 
 
 def _colours(magnet: Any, numbers: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return for each variable of the proof its states in the order of colours, that of the ghost first."""
+    """Return the relabelled states of each variable of the proof, beginning with the one that fields favour."""
     colours = np.tile(np.arange(magnet.q), (count, 1))
     order = np.argsort(np.arange(magnet.q) != magnet.favourite[:, None], axis=1, kind="stable")
     colours[numbers] = np.take_along_axis(magnet.gauge.astype(np.int64), order, axis=1)

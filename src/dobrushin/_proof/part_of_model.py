@@ -1,4 +1,4 @@
-"""The factors that a claim rests on, as tables over variables with numbers of their own."""
+"""The part of a model that a proof contains: factors as tables, over variables numbered from 0."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from dobrushin._proof.archive import Arrays, different_names, plan_about, write_
 
 
 def positions_of(model: Model, labels: Iterable[Hashable]) -> NDArray[np.int64]:
-    """Return the positions of some variables."""
     if isinstance(model.labels, range):
         return np.fromiter(labels, dtype=np.int64)
     return np.array([model.index(label) for label in labels], dtype=np.int64)
 
 
 def positions_in(model: Model, other: Model, positions: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the positions in a model of variables at some positions of another one."""
+    """Return the positions in `model` of the variables that have these positions in the model `other`."""
     if isinstance(model.labels, range) and model.labels == other.labels:
         return np.asarray(positions, dtype=np.int64)
     return positions_of(model, other._labels_at(np.asarray(positions)))
 
 
 class PartOfModel:
-    """The factors that touch some variables of a model, the evidence, and the variables that can be left out.
+    """The factors at some variables of a model, the evidence, and the variables that can be left out.
 
     Parameters
     ----------
     model : Model
-        As the call had it.
+        The model before conditioning on the evidence.
     evidence : dict from label to state
     inside : array
-        Positions of the variables of which all factors matter.
+        Positions of the variables of which the proof needs all factors.
     known : array or None
-        Positions of the variables that the methods knew: others were left out where they do not matter.
+        Positions of the variables in the models of the methods, which leave out variables that cannot matter to the
+        targets. None: no variable was left out.
     """
 
     def __init__(
@@ -67,23 +67,23 @@ class PartOfModel:
         self.states = np.asarray(model.cardinalities[self.positions], dtype=np.int64)
 
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers in the proof of the variables at some positions of the model."""
+        """Return the proof's numbers of the variables at some positions of the model."""
         return np.searchsorted(self.positions, positions)
 
     @cached_property
     def names(self) -> list[str]:
-        """Return a different name for each variable."""
+        """Names of the proof's variables, all different."""
         return different_names(self.model._labels_at(self.positions))
 
     @cached_property
     def evidence(self) -> list[list[int]]:
-        """Return a pair of number and digit for each observed variable."""
+        """A pair [variable, state], both as numbers of the proof, for each observed variable."""
         positions = sorted(self.digits)
         numbers = self.numbers(np.array(positions, dtype=np.int64)).tolist()
         return [[number, self.digits[i]] for number, i in zip(numbers, positions, strict=True)]
 
     def describe(self, questions: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the entries of a plan that describe the model and the questions; states go by their names."""
+        """Return the entries of a plan for the model and the questions, with names of states if there are any."""
         named = {v for question in questions for v in question["variables"]} | {v for v, _ in self.evidence}
         called: dict[str, list[str]] = {}
         if self.model._state_names is not None:
@@ -97,13 +97,13 @@ class PartOfModel:
         return plan_about(self.model.n_variables, self.names, questions, **more)
 
     def write(self, arrays: Arrays) -> None:
-        """Add the factors as arrays."""
+        """Add the factors to the arrays of a proof."""
         factors = self.factors
         scopes = np.diff(factors.scope_start), self._place[factors.scope]
         write_factors(arrays, self.positions, self.states, scopes, factors.table)
 
     def dropped(self) -> list[int]:
-        """Return the numbers of variables that sum to a constant, in an order in which they can be left out."""
+        """Variables that can be left out, in this order, because their only factor sums to a constant."""
         candidates = set(self.numbers(self.left_out).tolist())
         if not candidates:
             return []
@@ -131,7 +131,7 @@ class PartOfModel:
         return order
 
     def free_factors(self) -> tuple[list[tuple[int, ...]], list[NDArray[np.float64]]]:
-        """Return the scopes and log-tables of all factors, given the evidence."""
+        """Return the scopes and log-tables of all factors, conditioned on the evidence."""
         factors, fixed = self.factors, {pair[0]: pair[1] for pair in self.evidence}
         scopes, tables = [], []
         for k in range(len(factors.scope_start) - 1):
@@ -150,7 +150,7 @@ def _digit(model: Model, position: int, state: int) -> int:
 
 
 def _touching(model: Model, inside: NDArray[np.int64]) -> tuple[NDArray[np.int64], FactorTables]:
-    """Return the positions of all variables that share a factor with those inside, and these factors."""
+    """Return the factors over at least one variable of `inside`, and the positions of all their variables."""
     if model._is_whole:
         around: Any = surroundings(model._form, inside)
         return around.numbering.positions, around.factors

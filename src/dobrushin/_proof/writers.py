@@ -1,4 +1,4 @@
-"""Proofs by method: chains with a bounded bias, runs on bounding sets, and sums over all variables or regions."""
+"""Write the parts of a proof: chains, runs of bounding sets, symmetry, and exact sums."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FEW_COLUMNS = 16
 
 
 def cycle_of(scan: Scan) -> NDArray[np.int64]:
-    """Return the positions that a scan goes through again and again."""
+    """Return the positions of one cycle of a scan, or of the whole scan if it has several segments."""
     if len(scan._segments) > 1:
         return scan.order
     cycle: Any = scan._segments[0]
@@ -41,7 +41,10 @@ def plan_draws(
     arrays: Arrays, part: PartOfModel, kernel: Any, numbers: NDArray[np.int64], cycle: NDArray[np.int64], scan: Scan,
     start: Any = "uniform",
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the plan of draws: the scan, the kernel, and the places of its variables, which have these numbers."""
+    """Return the plan of draws: the scan, the kernel, the start, and where each variable finds its random words.
+
+    `numbers` are the proof's numbers of the variables that the kernel holds.
+    """
     held = kernel.region.positions
 
     def spread(name: str, values: NDArray[Any], rest: int) -> str:
@@ -68,7 +71,7 @@ def _plan_part(draft: Draft, piece: Piece, asked: list[int], start: Any = "unifo
 
 
 def write_chains(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
-    """Write chains of one scan, whose bias Dobrushin's bound limits."""
+    """Write the part of a proof about chains whose bias Dobrushin's bound limits."""
     method, run = piece.method, piece.run
     query, kernel, aim = method.query, method.kernel, method.plan.monte_carlo
     if kernel.name not in REPLAYABLE:
@@ -92,7 +95,7 @@ def write_chains(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
 
 
 def write_runs(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
-    """Write runs on bounding sets."""
+    """Write the part of a proof about runs of bounding sets."""
     method, run = piece.method, piece.run
     plan = _plan_part(draft, piece, asked) | {
         "method": "coalescence",
@@ -119,7 +122,7 @@ def _outcomes(
     draft: Draft, piece: Piece, digits: NDArray[Any] | None, totals: list[NDArray[np.int64]], trials: int,
     is_sets: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the counts of blocks of outcomes: of one block where the states were not kept."""
+    """Return the outcomes of a part: counts of blocks of chains, in a single block if states were not kept."""
     run, counts = piece.run, ""
     block = lanes = run.method.kernel.lanes
     counted = [question for question in piece.questions if question.is_counted]
@@ -146,7 +149,7 @@ def _outcomes(
 
 
 def _counted_together(question: TargetQuestion) -> list[tuple[list[int], tuple[int, ...]]]:
-    """Return which variables of a question are counted jointly, by index, and their numbers of states."""
+    """Return the groups of a question's variables that are counted jointly, with their numbers of states."""
     if isinstance(question, SingleMarginals):
         return [([k], (size,)) for k, size in enumerate(question.sizes.tolist())]
     assert isinstance(question, JointMarginal)
@@ -154,7 +157,7 @@ def _counted_together(question: TargetQuestion) -> list[tuple[list[int], tuple[i
 
 
 def _cells(digits: NDArray[Any], sizes: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the number of each joint state, in one column; -1 where a variable has not coalesced."""
+    """Return the number of each chain's joint state, as one column; -1 where a variable has not coalesced."""
     strides = np.append(np.cumprod(sizes[:0:-1])[::-1], 1).astype(np.int64)
     cell = digits.astype(np.int64) @ strides
     cell[(digits < 0).any(axis=1)] = -1
@@ -162,7 +165,7 @@ def _cells(digits: NDArray[Any], sizes: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 def _count(cells: NDArray[Any], states: int, block: int, is_sets: bool) -> NDArray[np.int64]:
-    """Count, in each block and column, the chains in each state; for runs of sets also those not coalesced (-1)."""
+    """Count the chains of each block in each state (and, for sets, not coalesced), for each column of `cells`."""
     if states <= _FEW_STATES:
         kinds = [*range(states), -1] if is_sets else range(states)
         counts = np.stack([_sum_blocks(cells == kind, block) for kind in kinds], axis=2)
@@ -176,7 +179,7 @@ def _count(cells: NDArray[Any], states: int, block: int, is_sets: bool) -> NDArr
 
 
 def _sum_blocks(flags: NDArray[np.bool_], block: int) -> NDArray[Any]:
-    """Count the true rows of each block, by column."""
+    """Count the true entries of each block of rows, by column."""
     whole = len(flags) // block * block
     if flags.shape[1] < _FEW_COLUMNS or block >= 2**16:
         return np.add.reduceat(flags, np.arange(0, len(flags), block), axis=0, dtype=np.int64)
@@ -190,14 +193,14 @@ def _sum_blocks(flags: NDArray[np.bool_], block: int) -> NDArray[Any]:
 
 
 def variables_connected(method: Method) -> NDArray[np.int64]:
-    """Return the variables in the components of the targets."""
+    """Return the variables that are connected with a target."""
     query = method.query
     component = query.model._form.components()
     return np.flatnonzero(np.isin(component, component[query.positions]))
 
 
 def write_symmetry(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
-    """Write that a shift of all states changes nothing: the checker finds it in the factors."""
+    """Write the part of a proof by symmetry, for which the checker needs nothing but the factors."""
     del draft, piece
     return [({"method": "symmetry", "questions": asked}, {})]
 
@@ -206,7 +209,7 @@ def write_symmetry(draft: Draft, piece: Piece, asked: list[int]) -> list[Written
 
 
 def write_exact(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
-    """Write sums over all states: a part for each order of elimination."""
+    """Write sums over all variables: a part of the proof for each elimination order."""
     parts: dict[str, list[int]] = {}
     at = 0
     for question, plan in zip(piece.questions, piece.method.sum_plans, strict=True):
@@ -224,17 +227,17 @@ def write_exact(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
 
 
 def _regions(method: Any) -> list[Any]:
-    """Return the regions that the answer came from, or those that are planned."""
+    """Return the region of each target: the one that gave the answer, or else the planned one."""
     return [growth.best or growth.next for growth in method.growths]
 
 
 def variables_summed(method: Method) -> NDArray[np.int64]:
-    """Return the variables of all regions."""
+    """Return the variables in any region."""
     return np.unique(np.concatenate([region.ball.positions for region in _regions(method)]))
 
 
 def write_local(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
-    """Write sums over a region around each target: a part for each."""
+    """Write sums over a region around each target: a part of the proof for each target."""
     written: list[Written] = []
     for number, region in zip(asked, _regions(piece.method), strict=True):
         positions, around = region.ball.positions, region.around
