@@ -103,7 +103,7 @@ class PartOfModel:
         write_factors(arrays, self.positions, self.states, scopes, factors.table)
 
     def dropped(self) -> list[int]:
-        """Variables that can be left out, in this order, because their only factor sums to a constant."""
+        """Return the variables that can be left out, in this order: the only factor of each sums to a constant."""
         candidates = set(self.numbers(self.left_out).tolist())
         if not candidates:
             return []

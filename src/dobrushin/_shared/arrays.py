@@ -1,4 +1,4 @@
-"""Arrays that pass between stages: read-only, and rows of different lengths that stand one after the other."""
+"""Helpers for arrays: read-only arrays, gathering rows of sparse matrices, and bounds on rounding errors."""
 
 from __future__ import annotations
 
@@ -32,23 +32,22 @@ def frozen(array: Array) -> Array:
 
 
 def without_repeats(values: Array) -> Array:
-    """Return the first entry of an array that repeats it with stride 0; return any other array as it is."""
+    """Return only the first entry of an array made by broadcasting one number; return other arrays unchanged."""
     return values[:1] if values.strides == (0,) else values
 
 
 def in_cache(rows: int, width: int = 1) -> Iterator[slice]:
-    """Yield slices of the rows of a long array, so small that arrays computed from one stay in the cache."""
+    """Yield slices that cover the rows of a long array, each small enough for the processor's cache."""
     few = max(1, CACHE_NUMBERS // max(1, width))
     return (slice(lo, min(lo + few, rows)) for lo in range(0, rows, few))
 
 
 def is_increasing(values: Array) -> bool:
-    """Return whether each entry is larger than the one before it."""
     return bool((values[1:] > values[:-1]).all())
 
 
 def prefix_sums(sizes: Array) -> Array:
-    """Return where rows of these sizes begin when they follow each other, and where the last one ends."""
+    """Return where rows of these sizes begin if stored one after the other, and where the last one ends."""
     ends = np.cumsum(sizes)
     start = np.zeros(len(ends) + 1, dtype=ends.dtype)
     start[1:] = ends
@@ -56,7 +55,7 @@ def prefix_sums(sizes: Array) -> Array:
 
 
 def distinct(positions: Array, n: int) -> Array:
-    """Return the distinct positions in increasing order; all are below n. Faster than `np.unique` for many."""
+    """Return the distinct values of `positions`, sorted; all are below n. For long arrays faster than `np.unique`."""
     if len(positions) > n // 8:
         seen = np.zeros(n, dtype=np.bool_)
         seen[positions] = True
@@ -77,29 +76,32 @@ def is_among(positions: Array, increasing: Array) -> Bools:
 
 
 def row_entries(first: Array, sizes: Array) -> tuple[Ints, Ints]:
-    """Return where gathered rows begin, and the entries of the longer array that they hold.
+    """Return the index of each entry of some rows of a longer array, and where each row begins in this list.
 
-    In the longer array the rows begin at `first`. All have their sizes in `sizes`.
+    A row is given by the index of its first entry and its size.
     """
     start = prefix_sums(sizes)
     return start, np.arange(start[-1]) + np.repeat(first - start[:-1], sizes)
 
 
 def rows_at(start: Array, rows: Ints) -> tuple[Ints, Ints]:
-    """Gather some rows of a CSR array: return where each begins in the result, and the places of their entries."""
+    """Return the index of each entry of some rows of a CSR matrix, and where each row begins in this list.
+
+    The result is (beginnings, indices); `start` is the matrix's array of row pointers.
+    """
     first = start[rows].astype(np.int64)
     return row_entries(first, start[rows + 1].astype(np.int64) - first)
 
 
 def rounded_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Return a + b in doubles, and the size of its rounding error: exactly, by Knuth's TwoSum."""
+    """Return a + b as doubles, and the absolute rounding error of each sum, exactly (Knuth's TwoSum)."""
     total = a + b
     part = total - a
     return total, np.abs((a - (total - part)) + (b - part))
 
 
 def rounded_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Return a b in doubles, and a bound on its rounding error, which is 0 where both factors have at most 26 bits."""
+    """Return a * b as doubles, and a bound on each rounding error: 0 if both factors have at most 26 bits."""
     product = a * b
     few = 2.0**26
 
@@ -112,7 +114,7 @@ def rounded_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
 
 
 def inflation(operations: int) -> float:
-    """Return the factor that turns the result of `operations` roundings into an upper bound. [trusted]
+    """Return a factor that makes the result of `operations` rounded operations an upper bound. [trusted]
 
     k additions and multiplications of non-negative numbers lead to a value with a relative error of at most
     k u / (1 - k u), with u = 2^-53 the unit roundoff; for k u < 1/4 a factor 1 + 2 k u, itself rounded, makes the value
@@ -126,7 +128,7 @@ def inflation(operations: int) -> float:
 
 
 def weighted_sum(weights: Floats, bounds: Floats, operations: int) -> float:
-    """Bound a weighted sum of bounds from above, including the rounding of `operations` before it. [trusted]"""
+    """Bound a weighted sum of bounds from above, with the rounding of it and of `operations` before. [trusted]"""
     terms = len(weights)
     # Any order of the additions has this error bound. Products below the normal range lose up to 2^-1075 each.
     total = float(weights @ bounds) + terms * 2.0**-1074

@@ -1,7 +1,7 @@
-"""The public call that is running: its name, where it shows progress, and how long its planning may take.
+"""The current public call: its name, where it shows progress, and how long its planning may take.
 
-A function decorated with `public` becomes the current call while it runs. Errors about its arguments take its name from
-there, stages and bars the display, and planning its time limit.
+A function decorated with `public` is the current call while it runs. Errors about arguments take its name from here,
+progress bars their display, and planning its time limit.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LESS_MEMORY = "Ask for less at a time, or give the process more memory."
 
 
 class Call(NamedTuple):
-    """A public function that runs.
+    """The public function that is running.
 
     Attributes
     ----------
@@ -55,9 +55,9 @@ class Call(NamedTuple):
     outermost : str
         The public function that the user called.
     shown : Watch or None
-        Where progress is shown; None for nowhere.
+        Where progress is shown; None if it is not shown.
     is_decided : bool
-        Whether this call or one around it has decided whether progress is shown.
+        Whether this call, or one that called it, has decided whether progress is shown.
     deadline : Deadline or None
         The limit on planning; None if there is none.
     within : Within or None
@@ -81,7 +81,7 @@ current, enter, leave = _CURRENT.get, _CURRENT.set, _CURRENT.reset
 
 @contextmanager
 def entered(**changes: Any) -> Iterator[None]:
-    """Change some attributes of the current call inside the block."""
+    """Change some attributes of the current call inside a `with` block."""
     token = enter(current()._replace(**changes))
     try:
         yield
@@ -101,7 +101,7 @@ _VERSIONS: dict[Callable[..., Any], Any] = {}
 def public(
     what: str = "", *, name: str = "", read: Callable[[Any], Any] | None = None
 ) -> Callable[[_Function], _Function]:
-    """Decorate a function of the public interface, so that errors, progress and limits know that it is running.
+    """Decorate a public function, so that errors, progress displays and time limits know that it is running.
 
     `MemoryError` becomes `BudgetError`, and an `ArgumentError` without a function's name gets this one.
 
@@ -161,13 +161,13 @@ def public(
 
 
 def version_for(function: Callable[..., Any], kind: type) -> Callable[[_Function], _Function]:
-    """Make the decorated function the version of a public function for a first argument of this class."""
+    """Register a function as the version of a public function for first arguments of the class `kind`."""
     register: Callable[[_Function], _Function] = _VERSIONS[function].register(kind)
     return register
 
 
 def _take_progress(arguments: dict[str, Any]) -> bool | None:
-    """Remove the argument `progress` from a call and return it; without it, return that of the run options."""
+    """Remove the argument `progress` from a call's arguments and return it; default: that of its run options."""
     progress: bool | None = arguments.pop("progress", None)
     if progress is not None or arguments.get("run") is None:
         return progress
@@ -183,7 +183,7 @@ def _without_wrappers(trace: TracebackType | None) -> TracebackType | None:
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warn about the line that called the package, from however deep inside."""
+    """Issue a warning that points at the user's line, however deep inside the package it arises."""
     frame, level, outermost = sys._getframe(1), 2, 2
     while frame.f_back is not None:
         level += 1
@@ -194,7 +194,7 @@ def warn(message: str, category: type[Warning]) -> None:
 
 
 def guarded(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Call a function; where memory runs out, raise `BudgetError`."""
+    """Call a function, turning `MemoryError` into `BudgetError`."""
     try:
         try:
             return function(*args, **kwargs)
@@ -219,7 +219,7 @@ def guarded(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 
 @contextmanager
 def watch(progress: bool | None, what: str = "") -> Iterator[None]:
-    """Show the progress of a block where `progress` asks for it, unless a block around it has decided that."""
+    """Show progress inside a `with` block as `progress` says, unless an outer call has decided this already."""
     call = current()
     if call.is_decided:
         with stage(what):
@@ -238,7 +238,7 @@ def watch(progress: bool | None, what: str = "") -> Iterator[None]:
 
 
 def loading() -> AbstractContextManager[None]:
-    """Show that the package is being loaded: only in a terminal, because the output of a notebook would stay."""
+    """Show that the package is being loaded, but not in a notebook, where the output would stay."""
     return watch(False if is_notebook() else None, "loading")
 
 
@@ -246,10 +246,10 @@ def loading() -> AbstractContextManager[None]:
 def stage(
     what: str, total: int | None = None, unit: str = "updates", deadline: Deadline | None = None
 ) -> Iterator[Callable[[int], None] | None]:
-    """Show a stage of the call while the block runs: with a bar where its `total` is known.
+    """Show progress of one stage of the call inside a `with` block, as a bar if `total` is known.
 
-    Yields a function that takes the number of units that are done, or None where nothing is shown. A `deadline` may end
-    the stage before all are done.
+    Yields a function to be called with the number of units done; None if nothing is shown. The `deadline`, if any, is
+    the one that may end the stage early.
     """
     shown = current().shown
     if shown is None or not what:
@@ -266,7 +266,6 @@ def stage(
 def bar(
     total: int, what: str, unit: str = "updates", deadline: Deadline | None = None
 ) -> AbstractContextManager[Callable[[int], None] | None]:
-    """Show a stage whose end is known; see `stage`."""
     return stage(what, total, unit, deadline)
 
 
@@ -274,11 +273,11 @@ def bar(
 
 
 class LateError(BudgetError):
-    """Raised where work has taken longer than its limit, or is expected to."""
+    """Work has taken longer than its time limit, or is expected to."""
 
 
 class Deadline:
-    """A time limit in seconds, which begins when it is made; its clock stands still while code is compiled.
+    """A time limit in seconds from now, by a clock that stops while code is compiled.
 
     A deadline may also limit the expected work, which stages charge before they do it (`charge`). Planning may use half
     of its time for expected work. So the work decides on an ordinary machine, and the same call has the same plan; the
@@ -314,7 +313,7 @@ class Deadline:
 
     @property
     def spent(self) -> float:
-        """Seconds since it was made."""
+        """Seconds since the deadline was created."""
         return self._clock() - self._begin
 
     @property
@@ -324,21 +323,21 @@ class Deadline:
 
     @property
     def work_left(self) -> float:
-        """Seconds of expected work that are left: the same in each run of a call, unlike the time by the clock."""
+        """Seconds of expected work that are left; the same in every run of a call, unlike `left`."""
         return max(0.0, self.work - self.expected)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left by the clock."""
+        """True if no time is left by the clock."""
         return self.spent > self.limit
 
     def check(self, stage: str = "") -> None:
-        """Raise `LateError` if the limit is over; the error says at which stage."""
+        """Raise `LateError`, which names the stage, if the time is over."""
         if self.is_over:
             raise self.error(self._at(stage))
 
     def charge(self, seconds: float, stage: str = "") -> None:
-        """Charge seconds of expected work; raise `LateError` where fewer are left."""
+        """Charge seconds of expected work; raise `LateError` if fewer are left."""
         self.check(stage)
         if self.expected + seconds > self.work:
             raise LateError(self._at(stage), self.expected + seconds, self.work, _OR_MORE, self._remedy)
@@ -348,16 +347,16 @@ class Deadline:
             limit = limit._outer
 
     def error(self, what: str) -> LateError:
-        """Return the error for work that would need more time than is left."""
+        """Return the error for work that needs more time than is left."""
         return LateError(what, self.spent, self.limit, _OR_MORE, self._remedy)
 
     def _at(self, stage: str) -> str:
         return f"{self.what} ({stage})" if stage else self.what
 
     def part(self, share: float, what: str = "A stage of planning") -> Deadline:
-        """Return a limit for the next stage: this share of the expected work that is left.
+        """Return a limit for the next stage: a share of the expected work that is left.
 
-        The share of the time by the clock is larger, so that the work decides also on a busy machine.
+        Its share of the time by the clock is larger, so that the expected work decides even on a busy machine.
         """
         limits = {"limit": self.left * math.sqrt(share), "work": self.work_left * share}
         part = Deadline(**limits, what=what, remedy=self._remedy, clock=self._clock)
@@ -378,17 +377,17 @@ NO_DEADLINE = Deadline(math.inf)
 
 
 def limited(deadline: Deadline) -> AbstractContextManager[Any]:
-    """Make a deadline the current one inside the block, unless it is never over: a deadline around it then stays."""
+    """Make a deadline the current one inside a `with` block; `NO_DEADLINE` leaves the current one."""
     return nullcontext() if deadline is NO_DEADLINE else deadline
 
 
 def current_deadline() -> Deadline:
-    """Return the time limit of the current call; without one, a limit that is never over."""
+    """Return the time limit of the current call; if there is none, a limit that never ends."""
     return current().deadline or NO_DEADLINE
 
 
 def checked(items: Iterable[_Item], stage: str) -> Iterator[_Item]:
-    """Yield the items, and raise `LateError` when the limit of the call is over."""
+    """Yield the items; raise `LateError` once the time limit of the call is over."""
     for k, item in enumerate(items):
         if k % _ITEMS_PER_LOOK == 0:
             current_deadline().check(stage)
@@ -396,9 +395,9 @@ def checked(items: Iterable[_Item], stage: str) -> Iterator[_Item]:
 
 
 def planning_deadline(seconds: float | None, is_saved: bool = False) -> Deadline:
-    """Return the limit on the planning of a call with a time limit in seconds, or None.
+    """Return the time limit for planning in a call whose own limit is `seconds` (None: no limit).
 
-    A call with a checkpoint may resume later, with more time: its plan is that of a call without a limit.
+    A call with a checkpoint may resume later, with more time: it plans like a call without a limit.
     """
     if is_saved:
         return Deadline(

@@ -1,10 +1,10 @@
-"""A clock that stands still while code is compiled, and counting Ctrl-C in the place of raising `KeyboardInterrupt`.
+"""A clock that stops during compilation, and Ctrl-C as a count instead of an exception.
 
-Time limits are about the work, not about its first compilation. The clock also stands still while a kernel is
-interpreted in order to avoid its compilation.
+Time limits are about the work, not about its first compilation. The clock also stops while a kernel is interpreted to
+avoid compiling it.
 
-Python raises Ctrl-C between any two instructions of the main thread: also right after a lock was taken, and before
-anybody is there to give it back. Threads that wait for such a lock wait forever, and so does whoever joins them.
+Python raises `KeyboardInterrupt` between any two instructions of the main thread: also right after a lock was taken,
+before any code can release it. Threads that wait for such a lock wait forever, and so does whoever joins them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import FrameType
 
 
 class _Pauses:
-    """The time for which the clock has stood still; pauses of several threads that overlap count once."""
+    """The time during which the clock was stopped; overlapping pauses of several threads count once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -40,7 +40,7 @@ class _Pauses:
                 self._total += time.monotonic() - self._since
 
     def forget_threads(self) -> None:
-        """End all pauses in a forked process, which has none of the threads that began them or held the lock."""
+        """End all pauses in a forked process, since the threads that began them do not exist there."""
         self._lock = threading.Lock()
         if self._open:
             self._total += time.monotonic() - self._since
@@ -65,7 +65,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def seconds() -> float:
-    """Return `time.monotonic` less the time in which code was compiled."""
+    """Return `time.monotonic()` less the time spent on compilation."""
     now = time.monotonic()
     return now - PAUSES.seconds(now)
 
@@ -84,12 +84,11 @@ class Presses:
         self._process = os.getpid()
 
     def look(self) -> None:
-        """Raise `KeyboardInterrupt` if Ctrl-C was pressed."""
         if self.count:
             raise KeyboardInterrupt
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """Count Ctrl-C; raise `KeyboardInterrupt` at once in forked workers, and when it was pressed too often."""
+        """Count a press of Ctrl-C; raise `KeyboardInterrupt` in forked workers, and after too many presses."""
         if os.getpid() != self._process or self.count == _MAX_PRESSES:
             signal.default_int_handler(number, frame)
         self.count += 1
@@ -97,7 +96,7 @@ class Presses:
 
 @contextmanager
 def noted_interrupts() -> Iterator[Presses]:
-    """Count presses of Ctrl-C, in place of raising `KeyboardInterrupt`; other signal handlers stay as they are."""
+    """Count presses of Ctrl-C inside a `with` block, instead of raising `KeyboardInterrupt`."""
     presses = Presses()
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not raises or threading.current_thread() is not threading.main_thread():

@@ -1,8 +1,8 @@
-"""Kernels: compiled, interpreted where that is sooner done, and called in pieces.
+"""Kernels: compile them, interpret small ones, and split long calls into pieces.
 
-This is the one place that spells Numba options, and that says where compiled code is kept. The source of a kernel is
-Python. Run by the interpreter it gives the same numbers, bit by bit, some hundred times as slowly: what an answer says
-does not depend on who ran it.
+This is the only file that sets Numba options and the folder of compiled code. A kernel is Python code: run by the
+interpreter, it gives the same numbers bit for bit, some hundred times slower. So answers do not depend on whether
+kernels were compiled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dobrushin.errors import CacheWarning
 
 
 class _Compilation(event.Listener):
-    """Stops the clock of limits in time while code is compiled, or read from the cache."""
+    """Listener that stops the clock of time limits while Numba compiles code or reads it from the cache."""
 
     def on_start(self, event: Any) -> None:
         PAUSES.begin()
@@ -72,7 +72,7 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compile a small function into each kernel that calls it: a call that passes arrays can cost more than that."""
+    """Compile a small function into each kernel that calls it, because a call that passes arrays costs more."""
     return _compiled(function, inline=True)
 
 
@@ -92,10 +92,9 @@ def _compiled(function: Callable[..., Any], inline: bool) -> Any:
 
 
 def code_for(compiled: Any, operations: float) -> Any:
-    """Return a kernel, or its interpreted function where that takes less time than compiling the kernel.
+    """Return a kernel, or its interpreted function if running this takes less time than compiling the kernel.
 
-    The function takes less time if there is little work, and no compiled code in memory or on disk. Results are the
-    same.
+    The function is faster if there is little work and no compiled code in memory or on disk. Results are the same.
     """
     if _is_loaded(compiled) or operations > FEW_OPERATIONS:
         return compiled
@@ -104,7 +103,7 @@ def code_for(compiled: Any, operations: float) -> Any:
 
 
 def compile_always() -> None:
-    """Compile every kernel from now on, to measure or test compiled code, or to have it on disk."""
+    """Compile every kernel from now on, instead of interpreting small ones."""
     global INTERPRETED_SECONDS
     INTERPRETED_SECONDS = 0.0
 
@@ -115,14 +114,14 @@ def _is_loaded(compiled: Any) -> bool:
 
 @functools.cache
 def _interpreted(compiled: Any) -> Interpreted | None:
-    """Return the interpreted kernel; None where a compiled one is on disk."""
+    """Return the interpreted version of a kernel; None if a compiled one is on disk."""
     kept = getattr(compiled._cache, "_cache_file", None)
     return Interpreted(compiled) if CAN_INTERPRET and not (kept and kept._load_index()) else None
 
 
 @intrinsic
 def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
-    """Make the processor fetch array[index] ahead of its use; for kernels. It computes nothing."""
+    """Make the processor fetch array[index] into its cache ahead of use; for kernels."""
     del typing_context, index
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -144,7 +143,7 @@ setattr(prefetch, "py_func", lambda *_: None)  # noqa: B010
 
 
 def _interruptible(dispatcher: Any) -> Any:
-    """Make Ctrl-C wait until code is compiled: `KeyboardInterrupt` is lost inside the callbacks of LLVM."""
+    """Delay Ctrl-C until code is compiled: a `KeyboardInterrupt` would be lost inside LLVM's callbacks."""
     compile_now = dispatcher.compile
 
     @functools.wraps(compile_now)
@@ -160,7 +159,7 @@ def _interruptible(dispatcher: Any) -> Any:
 
 @functools.cache
 def _temporary_folder() -> str | None:
-    """Return a folder that only this user can read, until this process ends; None if none can be made."""
+    """Return a private folder that is removed when this process ends; None if none can be made."""
     folder: str | None = None
     with contextlib.suppress(OSError):
         folder = tempfile.mkdtemp(prefix="dobrushin-kernels-")
@@ -176,7 +175,7 @@ def _temporary_folder() -> str | None:
 
 
 def _remove(folder: str, owner: int) -> None:
-    """Remove a folder with all that is in it, in the process that made it and not in its forks."""
+    """Remove a folder with its content, but only in the process `owner`, which made it."""
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -185,10 +184,9 @@ def _remove(folder: str, owner: int) -> None:
 
 
 class Interpreted:
-    """A kernel that the interpreter runs, and how long it has done so.
+    """A kernel that the interpreter runs, and the seconds that it has run so far.
 
-    Ctrl-C waits until a call is through, as for compiled code, and limits in time stand still, as they do while code
-    is compiled: this takes the place of that.
+    As during compilation, Ctrl-C waits until a call ends, and the clock of time limits stops.
     """
 
     def __init__(self, kernel: Any) -> None:
@@ -210,7 +208,7 @@ class Interpreted:
 
 @functools.cache
 def _plain(kernel: Any) -> Callable[..., Any]:
-    """Return the function of a kernel, in which other kernels are plain functions too."""
+    """Return the Python function of a kernel, in which calls of other kernels are plain functions too."""
     function = kernel.py_func
     names = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
     for name, value in names.items():
@@ -226,9 +224,10 @@ _FUNCTIONS = ("exp", "expm1", "log", "log1p", "ldexp")
 
 @functools.cache
 def _as_compiled(module: types.ModuleType) -> types.SimpleNamespace:
-    """Return the names of `math` or `numpy`, with functions of one number that give what compiled code gives.
+    """Return the module `math` or `numpy`, with functions of a number that agree with compiled code.
 
-    That is what `math` gives, which calls the system's mathematical library, but infinity or NaN in place of an error.
+    Compiled code calls the system's mathematical library, as `math` does, and gives infinity or NaN instead of an
+    error.
     """
     return types.SimpleNamespace(**vars(module) | {name: _without_errors(name) for name in _FUNCTIONS})
 
@@ -251,10 +250,10 @@ def _without_errors(name: str) -> Callable[..., Any]:
 def in_pieces(
     kernel: Any, count: int, *arguments: Any, at_once: float = 0.0, what: str = "", unit: str = "steps"
 ) -> None:
-    """Call a kernel until `count` items are done; at[0] is the number of those.
+    """Call a kernel again and again until it has done `count` items; it counts them in at[0].
 
-    `at_once` is the number of operations between two looks of the kernel at its allowance, if that is large. From the
-    second call on a bar named `what` is shown.
+    `at_once` is the number of operations that the kernel does before it checks its allowance, if that number is large.
+    From the second call on, a progress bar named `what` is shown.
     """
     at = np.zeros(_PLACES, dtype=np.int64)
     code, allowance = first_piece(kernel, at_once)
@@ -271,11 +270,11 @@ def in_pieces(
 
 
 def first_piece(kernel: Any, at_once: float = 0.0) -> tuple[Any, int]:
-    """Return the code of the first piece and its allowance: work beyond a small allowance is worth a compilation."""
+    """Return the code to run first and its allowance of operations: interpreted code gets a small one."""
     code = code_for(kernel, max(FEW_OPERATIONS, at_once))
     return code, PIECE if code is kernel else FEW_OPERATIONS
 
 
 def charge_piece(stage: str = "") -> None:
-    """Charge one piece of work to the time of planning; raise `LateError` if that is spent."""
+    """Charge one piece of work to the time for planning; raise `LateError` if too little is left."""
     current_deadline().charge(PIECE * _SECONDS_PER_OPERATION, stage)

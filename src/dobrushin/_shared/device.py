@@ -1,4 +1,4 @@
-"""The GPU: finding it, compiling for it, and errors without one. CuPy is imported when it is needed."""
+"""Use of the GPU: finding it, compiling for it, and errors if there is none. CuPy is imported when first needed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_SETS, _MAX_BLOCKS = 65535, 2**22
 
 
 def cupy() -> Any:
-    """CuPy, with a GPU that answers."""
+    """Return the module CuPy after checking that a GPU responds."""
     cp = require("cupy", "cuda")
     try:
         count = cp.cuda.runtime.getDeviceCount()
@@ -55,7 +55,7 @@ def is_available() -> bool:
 
 @functools.cache
 def _answers(process: int) -> bool:
-    """Return whether a GPU answers this process; a forked process asks again."""
+    """Return whether a GPU responds to this process, whose number makes a forked process ask again."""
     del process
     try:
         cupy()
@@ -65,7 +65,7 @@ def _answers(process: int) -> bool:
 
 
 def may_be_available() -> bool:
-    """Return whether CuPy is installed. (Asking for the GPU itself would load CuPy and wake the driver.)"""
+    """Return whether CuPy is installed; asking for the GPU itself would load CuPy and start the driver."""
     return "cupy" in sys.modules or _is_installed()
 
 
@@ -75,7 +75,7 @@ def _is_installed() -> bool:
 
 
 class Function(NamedTuple):
-    """A function in CUDA source files; it is compiled for a device when it is first launched there."""
+    """A function in CUDA source files, compiled for a device when it is first launched there."""
 
     package: str
     sources: tuple[str, ...]
@@ -83,7 +83,10 @@ class Function(NamedTuple):
     options: tuple[str, ...]
 
     def compiled(self, for_many: bool = False) -> Any:
-        """Return the code for one set of arguments, or for many (see generator.cuh). CuPy keeps it on disk."""
+        """Return the compiled function, for one set of arguments or for many (see generator.cuh).
+
+        CuPy stores compiled code on disk.
+        """
         name, options = (f"{self.name}_many", (*self.options, "-DMANY")) if for_many else (self.name, self.options)
         cp = cupy()
         with _LOCK:
@@ -99,7 +102,7 @@ def _module(cp: Any, device: int, package: str, sources: tuple[str, ...], option
 
 
 class _Launch(NamedTuple):
-    """A launch that waits for others of the same function."""
+    """A launch that is delayed until others of the same function can run with it."""
 
     threads: int
     arguments: tuple[Any, ...]
@@ -110,7 +113,7 @@ Waiting = dict[tuple[Function, int], list[_Launch]]  # by function and threads o
 
 
 def launch(function: Function, threads: int, block: int, arguments: tuple[Any, ...], rows: int = 1) -> None:
-    """Run a kernel on at least `threads` threads, for each row; do nothing without threads or rows."""
+    """Run a function on at least `threads` threads for each of `rows` rows."""
     if not threads or not rows:
         return
     if (waiting := current().launches) is not None:
@@ -121,7 +124,10 @@ def launch(function: Function, threads: int, block: int, arguments: tuple[Any, .
 
 @contextmanager
 def one_launch() -> Iterator[None]:
-    """Let launches wait until the end; then those of one function are one. None may need what another makes."""
+    """Delay launches until the end of a `with` block, and run those of one function as a single launch.
+
+    None of these launches may need the result of another.
+    """
     waiting: Waiting = {}
     with entered(launches=waiting):
         yield
@@ -134,13 +140,13 @@ def one_launch() -> Iterator[None]:
 
 
 def _grid(launches: list[_Launch], block: int) -> tuple[int, int, int]:
-    """Return the grid of some launches that are made as one: the blocks of the largest, for each of them."""
+    """Return the grid of blocks for launches that are combined: that of the largest, once for each of them."""
     threads, rows = (max(column) for column in zip(*((one.threads, one.rows) for one in launches), strict=True))
     return -(-threads // block), rows, len(launches)
 
 
 def _alike(launches: list[_Launch], block: int) -> Iterator[list[_Launch]]:
-    """Yield all launches together, or those of similar size where small ones beside large ones would waste blocks."""
+    """Yield groups of launches to combine: all, or those of similar size if blocks would otherwise be wasted."""
     groups: dict[Any, list[_Launch]] = {0: launches}
     if math.prod(_grid(launches, block)) > _MAX_BLOCKS:
         groups = {}
@@ -152,7 +158,7 @@ def _alike(launches: list[_Launch], block: int) -> Iterator[list[_Launch]]:
 
 
 def free_memory() -> int:
-    """Return the bytes of the device that can be had."""
+    """Return the bytes of GPU memory that can be allocated."""
     cp = cupy()
     pool = cp.get_default_memory_pool()
     return int(cp.cuda.runtime.memGetInfo()[0] + pool.total_bytes() - pool.used_bytes())

@@ -1,4 +1,4 @@
-"""The release, the log, optional libraries, and files that are replaced at once."""
+"""The version, the log, optional libraries, and safe replacement of files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATHS = "a path"
 
 
 def require(module: str, extra: str) -> Any:
-    """Import a module of an extra, or say what to install."""
+    """Import a module of an optional dependency; if it is missing, raise an error that says what to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -33,7 +33,7 @@ def require(module: str, extra: str) -> Any:
 
 
 def replace_file(name: str, data: bytes) -> None:
-    """Replace a file at once, or leave the old one; write to a device or pipe."""
+    """Write a file completely or leave the old one; write directly if the path is a device or pipe."""
     if os.path.exists(name) and not os.path.isfile(name):  # also a directory, and Python's error for it
         with open(name, "wb") as file:
             file.write(data)
@@ -44,7 +44,7 @@ def replace_file(name: str, data: bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(name: str) -> Iterator[IO[bytes]]:
-    """Yield a new file that replaces the one of this name at the end; after an `OSError` the old one is left."""
+    """Yield a new file that replaces `name` when it is complete; after an `OSError` the old file remains."""
     temporary = f"{name}.{os.urandom(4).hex()}.part"
     try:
         with open(temporary, "xb") as file:

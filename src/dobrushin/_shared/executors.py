@@ -1,8 +1,8 @@
-"""Runs pieces of work on an executor; the value that they share is sent only once.
+"""Run pieces of work on an executor, sending the value that all pieces need only once.
 
-Any `concurrent.futures.Executor` will do. Threads get the shared value itself. Processes of this machine read a large
-one from a file that is written once. Dask is given it as a task of its own, so that it goes once to each worker, and is
-made again if the workers that had it are lost.
+Any `concurrent.futures.Executor` will do. Threads get the shared value itself. Processes on this machine read a large
+value from a file. Dask gets it as a task of its own, so that it is sent once to each worker, and again if workers that
+had it are lost.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _read: tuple[str, Any] = ("", None)
 
 
 class Lost(Exception):
-    """The executor ended before the work did."""
+    """The executor ended before the work was done."""
 
 
 class TimeUp(Exception):
-    """The time of the work ended before the work did."""
+    """The time limit was reached before the work was done."""
 
 
 # Events that end a run early.
@@ -62,9 +62,10 @@ _RESUME_SAVED = "It is in the checkpoint: the same call with a new executor goes
 def raise_trouble(
     trouble: Trouble | None, result: Any, done: int, wanted: int, what: str, *, is_saved: bool = False, hint: str = ""
 ) -> None:
-    """Raise what ended a run before its time, with the partial result; return where that was the limit in time.
+    """Raise the error for a run that ended early, with its partial result; return if the time limit ended it.
 
-    `done` of `wanted` `what` ("chains") had finished. The `hint` says how to resume, if not with a checkpoint.
+    `done` of `wanted` items, called `what` ("chains"), had finished. The `hint` says how to resume without a
+    checkpoint.
     """
     if isinstance(trouble, KeyboardInterrupt):
         raise Interrupted(f"{done} of {wanted} {what} had finished", hint, result=result)
@@ -75,14 +76,14 @@ def raise_trouble(
 
 @dataclass(frozen=True)
 class Within:
-    """The larger work of which a thread or process runs a piece, while other cores run other pieces.
+    """The larger work of which a thread or process runs one piece, while other cores run other pieces.
 
     Attributes
     ----------
     cores : int
-        Number of cores that plans are made for, the same wherever the piece is done.
+        Number of cores that plans assume, the same in whichever process the piece runs.
     stopped : threading.Event, optional
-        Set when the work is to stop, where the piece shares memory with it.
+        Set when the work has to stop, if the piece shares memory with the larger work.
     """
 
     cores: int
@@ -90,18 +91,18 @@ class Within:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the work is to stop."""
+        """True if the work has to stop."""
         return self.stopped is not None and self.stopped.is_set()
 
 
 def own_executor() -> Executor | None:
-    """Return the executor of a call that is given none: None stands for threads, one per core."""
+    """Return the executor of a call to which none was given; None stands for threads, one per core."""
     whole = current().within
     return None if whole is None else Inline(whole)
 
 
 class Inline(Executor):
-    """Runs each piece at once, in the thread that submits it."""
+    """Executor that runs each piece at once, in the thread that submits it."""
 
     def __init__(self, whole: Within) -> None:
         self._whole = whole
@@ -118,15 +119,18 @@ class Inline(Executor):
 
 
 def own_threads(count: int) -> Executor:
-    """Return threads for one call, or this thread alone where memory is short: a thread without memory never begins."""
+    """Return an executor with threads of its own for one call.
+
+    Without enough memory for them, it runs everything in this thread: a thread without memory would never begin.
+    """
     return ThreadPoolExecutor(count) if has_room_for_threads(count) else Inline(Within(cores()))
 
 
 def read_executor(executor: Any) -> Executor | None:
-    """Return the executor; fail if the value is not one.
+    """Return the executor of a call; fail if the value is no executor.
 
-    A piece that runs in a thread of the pool that it is given runs there alone: to wait for the other threads of a pool
-    that waits for this one would take forever.
+    If this thread belongs to the pool that is given, the work runs in this thread alone: waiting for other threads of
+    the pool could take forever, since they may wait for this one.
     """
     if executor is None:
         return None
@@ -142,13 +146,13 @@ def read_executor(executor: Any) -> Executor | None:
 
 
 def cores() -> int:
-    """Return the number of cores that plans are made for."""
+    """Return the number of cores that plans assume."""
     whole = current().within
     return os.cpu_count() or 1 if whole is None else whole.cores
 
 
 def workers_of(executor: Executor | None) -> int:
-    """Return how many pieces run at once, as far as the executor tells."""
+    """Return how many pieces an executor runs at once, as far as it tells."""
     client = _dask_client(executor)
     if client is not None:
         with suppress(Exception):  # a client that is closed says so when it is given work
@@ -157,19 +161,17 @@ def workers_of(executor: Executor | None) -> int:
 
 
 def shares_memory(executor: Executor | None) -> bool:
-    """Return whether the pieces run in this process."""
+    """Return whether an executor runs pieces in this process."""
     return executor is None or isinstance(executor, ThreadPoolExecutor | Inline)
 
 
 class _File(NamedTuple):
-    """A file that holds a shared value."""
-
     path: str
 
 
 @contextmanager
 def share(value: Any, executor: Executor | None) -> Iterator[Any]:
-    """Yield a stand-in for a value that all pieces need, to be passed to them; `receive` turns it back."""
+    """Send a value that all pieces need to the workers; yield its stand-in, which `receive` turns back there."""
     if (client := _dask_client(executor)) is not None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph")  # once, and not again with each piece
@@ -204,7 +206,7 @@ def share(value: Any, executor: Executor | None) -> Iterator[Any]:
 
 
 def receive(value: Any) -> Any:
-    """Return the shared value, in a worker."""
+    """Return the value that a stand-in from `share` represents; called by workers."""
     global _read
     if not isinstance(value, _File):
         return value
@@ -217,7 +219,7 @@ def receive(value: Any) -> Any:
 
 
 class Finished(Protocol):
-    """Takes results by number, like a dict."""
+    """Container that takes the result of each piece by its number, like a dict."""
 
     def __setitem__(self, number: int, result: Any, /) -> None: ...
 
@@ -231,23 +233,23 @@ def run_pieces(
     look: Callable[[], None],
     stop: Callable[[], None],
 ) -> Trouble | None:
-    """Run pieces by number; `finished` gets what they return, also when not all of them come to an end.
+    """Run numbered pieces of work, and store their results in `finished`, even if the run ends early.
 
     Parameters
     ----------
     submit : function
-        Hands one piece to the executor.
+        Submits one piece to the executor.
     numbers : iterable
-        Asked for the next one only when there is room for it.
+        Numbers of the pieces; the next one is taken only when the executor has room for it.
     look : function
         Called a few times a second. It may raise `TimeUp`.
     stop : function
-        Called when the pieces under way should stop.
+        Called when running pieces have to stop.
 
     Returns
     -------
     KeyboardInterrupt, Lost, TimeUp or None
-        What ended the run before its time. Errors of the pieces themselves are raised.
+        Why the run ended early, if it did. Errors of the pieces themselves are raised.
     """
     # A piece that runs in this thread holds no locks, and is to be interrupted.
     with nullcontext(Presses()) if isinstance(executor, Inline) else noted_interrupts() as presses:
@@ -279,7 +281,7 @@ def _rounds(
     numbers: Iterable[int],
     pending: dict[Future[Any], int],
 ) -> Iterator[None]:
-    """Keep the executor busy; yield whenever a piece has ended or 0.2 s have passed."""
+    """Keep the executor busy with pieces; yield whenever one has ended or 0.2 s have passed."""
     waiting = iter(numbers)
     following = next(waiting, None)
     most = max(AT_ONCE, 2 * workers_of(executor))
@@ -323,7 +325,7 @@ def _result(future: Future[Any]) -> Any:
 def _leave(
     pending: dict[Future[Any], int], finished: Finished, stop: Callable[[], None], patience: float, presses: Presses
 ) -> None:
-    """Cancel the pieces that have not begun, and wait for the others at most `patience` seconds."""
+    """Cancel pieces that have not begun, and wait at most `patience` seconds for the others."""
     stop()
     for future in pending:
         future.cancel()
@@ -348,7 +350,7 @@ def _refusal(error: Exception) -> ArgumentError:
 
 
 def _dask_client(executor: Any) -> Any:
-    """Return the client behind an executor of Dask's, which is not imported for this."""
+    """Return the Dask client behind an executor; None for executors of other libraries."""
     if type(executor).__module__.startswith("distributed."):
         return getattr(executor, "_client", None)
     return None

@@ -1,9 +1,9 @@
-"""Confidence intervals that hold at any finite number of chains. [trusted]
+"""Confidence intervals that are valid for any finite number of chains. [trusted]
 
-Every interval here is fixed before the data are seen: its kind, its error level, and either the number of chains or the
-rule that ends the run. A run may also be ended by something that no rule foresees: the clock, Ctrl-C, a worker that
-dies. A small part of the error probability is set aside for that, beforehand, and spent on limits that hold after every
-number of chains at once.
+The kind of each interval, its error probability, and either the number of chains or the stopping rule are fixed before
+the data are seen. A run may also end for a reason that no rule foresees: the clock, Ctrl-C, a worker that dies. A small
+part of the error probability is reserved for this case, for limits that are valid after every number of chains
+simultaneously.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def lower_limit(successes: ArrayLike, trials: int, error: float) -> Floats:
 
 
 def _beta_quantile(a: Floats, b: Floats, error: float) -> Floats:
-    """Return the x with I_x(a, b) = error: by SciPy, and by bisection where SciPy's inverse is far off."""
+    """Return the x with I_x(a, b) = error, by SciPy, or by bisection where SciPy's inverse is inaccurate."""
     a, b = np.broadcast_arrays(a, b)
     x = np.array(special.betaincinv(a, b, error))
     wrong = ~(np.abs(special.betainc(a, b, x) - error) <= _BELIEVED * error)
@@ -57,7 +57,7 @@ def _beta_quantile(a: Floats, b: Floats, error: float) -> Floats:
 
 
 def _bisect(is_low: Callable[[Floats], Bools], low: Floats, high: Floats, rounds: int) -> Floats:
-    """Return the largest numbers for which `is_low` is seen to be true, from their first lower and upper ends."""
+    """Return, for each interval from `low` to `high`, nearly the largest number at which `is_low` is true."""
     for _ in range(rounds):
         middle = 0.5 * (low + high)
         below = is_low(middle)
@@ -66,12 +66,12 @@ def _bisect(is_low: Callable[[Floats], Bools], low: Floats, high: Floats, rounds
 
 
 def upper_limit(successes: ArrayLike, trials: int, error: float) -> Floats:
-    """Return the upper limit, which is below the probability of success with probability at most `error`."""
+    """Return the upper limit of Clopper and Pearson: below the probability with probability at most `error`."""
     return 1.0 - lower_limit(trials - np.asarray(successes), trials, error)
 
 
 def clopper_pearson(successes: ArrayLike, trials: int, error: float) -> tuple[Floats, Floats]:
-    """Return both limits, each wrong with probability at most error / 2."""
+    """Return the lower and the upper limit, each of which is wrong with probability at most error / 2."""
     return lower_limit(successes, trials, error / 2), upper_limit(successes, trials, error / 2)
 
 
@@ -97,9 +97,9 @@ def lower_anytime(successes: ArrayLike, trials: int, error: float) -> Floats:
 
 
 def lower_end(successes: ArrayLike, trials: int, error: float, early: bool) -> Floats:
-    """Return the limit after the number of trials that was planned, or after fewer, whatever ended them.
+    """Return the lower limit for a run that drew the planned number of trials, or ended early for any reason.
 
-    Both limits, and those after all other numbers of trials, hold at once but for a probability of `error`.
+    Both kinds of limits, after all numbers of trials, are valid simultaneously except with probability `error`.
     """
     if early:
         return lower_anytime(successes, trials, ANYTIME * error)
@@ -107,15 +107,15 @@ def lower_end(successes: ArrayLike, trials: int, error: float, early: bool) -> F
 
 
 def upper_end(successes: ArrayLike, trials: int, error: float, early: bool) -> Floats:
-    """Return the upper limit, as `lower_end` the lower one."""
+    """Return the upper limit, under the conditions of `lower_end`."""
     return 1.0 - lower_end(trials - np.asarray(successes), trials, error, early)
 
 
 @lru_cache(maxsize=4096)
 def trials_needed(half_width: float, error: float) -> int:
-    """Return about the least number of trials with which all Clopper-Pearson intervals have this half-width.
+    """Return nearly the smallest number of trials that gives all Clopper-Pearson intervals this half-width.
 
-    `BudgetError` where no number is large enough.
+    Raise `BudgetError` if no number is large enough.
     """
 
     def fits(trials: int) -> bool:
@@ -168,7 +168,7 @@ class BernsteinMean:
     _paid: float = field(default=0.0, repr=False)
 
     def add(self, values: Floats) -> None:
-        """Take more values into account, in their order."""
+        """Include further values, in their order."""
         before = self.count + np.arange(len(values))
         means = (0.5 + self.total + np.concatenate([[0.0], np.cumsum(values)[:-1]])) / (before + 1)
         deviations = (values - means) ** 2
@@ -190,7 +190,7 @@ class BernsteinMean:
         return (math.log(2.0 / self.error) + self._paid) / self._bets + _OUTWARDS
 
     def interval(self) -> tuple[float, float]:
-        """Return the present interval."""
+        """Return the interval from the values so far."""
         if not self.count:
             return 0.0, 1.0
         centre = self._won / self._bets
@@ -203,9 +203,9 @@ def hoeffding(values: int, error: float) -> float:
 
 
 def values_needed(aim: float, error: float) -> int:
-    """Return the least number of values for which Hoeffding's interval has this half-width.
+    """Return the smallest number of values that gives Hoeffding's interval this half-width.
 
-    `BudgetError` where no number is large enough.
+    Raise `BudgetError` if no number is large enough.
     """
     if not aim > 2.0 * _OUTWARDS or math.log(2.0 / error) > 2.0 * (aim - _OUTWARDS) ** 2 * _MAX_TRIALS:
         raise _out_of_reach(aim, error)

@@ -1,4 +1,4 @@
-"""Places in the plane for the nodes of a graph."""
+"""Coordinates in the plane for drawing the nodes of a graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ORDERING_SWEEPS = 8
 
 
 def layered(n: int, arrows: Ints) -> Floats:
-    """Return places for a graph without cycles: parents above children, and near them.
+    """Return coordinates for drawing a directed acyclic graph: each parent above its children, and close to them.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def _linked(arrows: Ints, i: int) -> Ints:
 
 
 def spread(n: int, edges: Ints) -> Floats:
-    """Return places in the plane for the nodes of a graph: connected parts one by one, the largest first, in rows."""
+    """Return coordinates for drawing a graph: its connected components side by side in rows, the largest first."""
     matrix = sparse.coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), (n, n)).tocsr()
     _, part = csgraph.connected_components(matrix, directed=False)
     members = np.split(np.argsort(part, kind="stable"), np.cumsum(np.bincount(part))[:-1])
@@ -72,9 +72,9 @@ def spread(n: int, edges: Ints) -> Floats:
 
 
 def _stress(matrix: Any) -> Floats:
-    """Return places whose distances are near those in the graph: stress majorisation, from classical scaling.
+    """Return coordinates whose distances approximate those in the graph, by stress majorisation.
 
-    Minimises sum_ij (|x_i - x_j| - d_ij)^2 / d_ij^2 (Gansner, Koren and North, 2004).
+    Minimises sum_ij (|x_i - x_j| - d_ij)^2 / d_ij^2, starting from classical scaling (Gansner, Koren and North, 2004).
     """
     from scipy import linalg  # here, since both take long to load, and pictures of graphs are rare
     from scipy.spatial.distance import cdist

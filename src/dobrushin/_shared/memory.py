@@ -22,7 +22,7 @@ _UNITS |= {unit + "I": 2 ** (10 * k) for k, unit in enumerate("KMGT", start=1)}
 
 
 def memory_limit(value: Any, argument: str = "memory_limit") -> float:
-    """Return the bytes that a call may take: a number, a text such as "2GiB", or most of the free memory."""
+    """Return a memory limit in bytes, given as a number, a text such as "2GiB", or None (most of the free memory)."""
     if value is None:
         return _FREE_SHARE * free_memory()
     if isinstance(value, str):
@@ -46,12 +46,12 @@ def bytes_text(number: float) -> str:
 
 
 def free_memory() -> float:
-    """Return the free bytes: the smallest limit of the machine, the control groups and the process."""
+    """Return the free bytes under the limits of the machine, the control groups and the process."""
     return max(1.0, min([*_machine(), *_groups(), *_process()], default=_UNKNOWN_FREE_BYTES))
 
 
 def has_room_for_threads(count: int) -> bool:
-    """Return whether this process may take the address space of `count` more threads."""
+    """Return whether the process may allocate the address space of `count` more threads."""
     return all(room >= count * _THREAD_BYTES for room in _process())
 
 
@@ -65,7 +65,7 @@ def _machine() -> Iterator[float]:
 
 
 def _entries(file: Path) -> dict[str, float]:
-    """Return the numbers in a file of the system by their names; none if the file cannot be read."""
+    """Read a system file of lines with a name and a number; return no entries if it cannot be read."""
     try:
         lines = [line.split() for line in file.read_text().splitlines()]
         return {line[0]: float(line[1]) for line in lines if len(line) > 1}
@@ -74,7 +74,7 @@ def _entries(file: Path) -> dict[str, float]:
 
 
 def _groups(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")) -> Iterator[float]:
-    """Yield the free bytes of the control groups (versions 1 and 2) of this process, and of those above them."""
+    """Yield the free bytes of each control group (version 1 or 2) of this process, and of those that contain it."""
     try:
         lines = process.read_text().splitlines()
     except OSError:
@@ -108,6 +108,6 @@ def _process() -> Iterator[float]:
 
 
 def require_memory(what: str, needed: float, remedy: str) -> None:
-    """Raise `BudgetError` if something does not fit in the free memory."""
+    """Raise `BudgetError` if something needs more bytes than are free."""
     if needed > (free := free_memory()):
         raise BudgetError(what, needed, free, "bytes", remedy)

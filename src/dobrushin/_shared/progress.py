@@ -1,11 +1,11 @@
-"""Displays of the progress of long calls: in terminals, notebooks and logs.
+"""Displays of the progress of long calls, in terminals, notebooks and logs.
 
-A call consists of stages; a stage whose end is known has a bar (`_shared/call`). A call that takes longer than half a
-second shows its stage: in a terminal as a line that is removed at the end, in a notebook as output that stays, in a log
-as lines that become rarer. With ``progress=False`` nothing is shown, with None progress is shown in terminals and
-notebooks, with True also in logs.
+A call consists of stages (`_shared/call`); a stage of known length has a bar. A call that takes longer than half a
+second shows its stage: in a terminal as a line that is removed at the end, in a notebook as output that remains, in a
+log as lines at growing intervals. With ``progress=False`` nothing is shown, with None progress is shown in terminals
+and notebooks, with True also in logs.
 
-A thread of its own draws, so that drawing does not wait for the work. This file needs only the standard library.
+A separate thread draws, so that drawing does not delay the work. This file needs only the standard library.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BAR_CHARACTERS = 24
 
 
 class Stage:
-    """A stage of a call: its name and, where its end is known, how much of it is done."""
+    """A stage of a call: its name and, if its length is known, how much of it is done."""
 
     def __init__(self, what: str, total: int | None, unit: str, deadline: Deadline | None = None) -> None:
         self.what, self.total, self._unit, self._deadline = what, total, unit, deadline
@@ -46,18 +46,17 @@ class Stage:
         self._first = (0, self._begin)  # a run that resumes begins with the steps of the earlier run
 
     def report(self, done: int) -> None:
-        """Set the number of steps that are done."""
         if not self.done:
             self._first = (done, time.monotonic())
         self.done = done
 
     @property
     def share(self) -> float | None:
-        """Share of the steps that are done; None where their number is not known."""
+        """Share of the stage that is done, from 0 to 1; None if its length is not known."""
         return None if not self.total else min(1.0, self.done / self.total)
 
     def text(self) -> str:
-        """Say how far the stage is, as in "sampling 34 %, 12 s left", or until its time limit."""
+        """Describe how far the stage is, as in "sampling 34 %, 12 s left", or how long until the time limit."""
         now = time.monotonic()
         if self.share is None:
             return f"{self.what}, {_duration(now - self._begin)}"
@@ -92,22 +91,22 @@ def _duration(seconds: float) -> str:
 
 
 class Display(ABC):
-    """A place where progress is shown."""
+    """A display of progress."""
 
     @abstractmethod
     def draw(self, stage: str, text: str, share: float | None) -> None:
-        """Show the stage: its name, the text about it, and how much of it is done."""
+        """Show a stage: its name, a text about it, and the share that is done (None: unknown)."""
 
     def rest(self) -> None:  # noqa: B027  what was drawn may stay
-        """Make room for other output, while no stage is under way."""
+        """Make room for other output while no stage is running."""
 
     @abstractmethod
     def end(self, name: str, text: str, is_done: bool) -> None:
-        """Show that the call of this name has ended, and whether it is done; brief calls have no text."""
+        """Show that the call has ended, and whether it finished; short calls have no text."""
 
 
 class Terminal(Display):
-    """A line that is overwritten, and removed at the end."""
+    """Display in a terminal: a line that is overwritten, and removed at the end."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -128,7 +127,7 @@ class Terminal(Display):
 
 
 class Notebook(Display):
-    """An output of the cell that changes while the call runs, and stays."""
+    """Display in a notebook: an output of the cell that is updated, and remains."""
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -154,7 +153,7 @@ class Notebook(Display):
 
 
 class Log(Display):
-    """A line when the stage changes, and further lines at growing intervals."""
+    """Display in a log: a line when the stage changes, and further lines at growing intervals."""
 
     def __init__(self, stream: Any) -> None:
         self._stream, self._stage, self._next, self._pause = stream, "", 0.0, 1.0
@@ -179,7 +178,7 @@ def _write(stream: Any, text: str) -> None:
 
 
 def display_for(wanted: bool | None) -> Callable[[], Display] | None:
-    """Return what makes the display of progress; None where nothing is shown."""
+    """Return the class of the display to use, for the argument `progress`; None if nothing is to be shown."""
     if wanted is not None and not wanted:
         return None
     if is_notebook():
@@ -208,7 +207,7 @@ _SHOWN = threading.Lock()
 
 
 class Watch:
-    """The stages of a call, the innermost last, and the display that shows them."""
+    """The running stages of a call, the innermost last, and the display that shows them."""
 
     def __init__(self, make_display: Callable[[], Display]) -> None:
         self._make_display = make_display
@@ -230,7 +229,7 @@ class Watch:
                         self._show()
 
     def _show(self) -> None:
-        """Show the outermost stage whose end is known, which is what people wait for; else the innermost one."""
+        """Show the outermost stage of known length, which is what users wait for; otherwise the innermost stage."""
         stage = next((stage for stage in self._stages if stage.total), self._stages[-1])
         what, text, share = stage.what, stage.text(), stage.share
         if not stage.done and (since := COMPILATION.current) is not None:
@@ -240,18 +239,16 @@ class Watch:
         self._context.run(self._display.draw, what, text, share)
 
     def enter(self, stage: Stage) -> None:
-        """Begin a stage."""
         self._stages.append(stage)
 
     def leave(self, stage: Stage) -> None:
-        """End a stage."""
         with self._lock, suppress(Exception):
             self._stages.remove(stage)
             if not self._stages and self._display is not None:
                 self._context.run(self._display.rest)
 
     def end(self, name: str, is_done: bool) -> None:
-        """Show that the call of this name has ended, and stop showing it."""
+        """Show that the call has ended, and close the display."""
         self._is_over.set()
         with self._lock, suppress(Exception):
             if self._display is not None:

@@ -1,7 +1,7 @@
-"""Options of a run: `RunOptions`, which users pass, and `Running`, which is read from them; seeds.
+"""Options of a run (`RunOptions`, which users pass, and `Running`, which is made of them), and seeds.
 
-A seed is an int, a SeedSequence, a Generator or None; global state is never touched. A call takes 128 bits from a
-Generator and keeps them as an int, so that its draws depend on the state of the generator alone, the next call with the
+A seed is an int, a SeedSequence, a Generator or None; NumPy's global state is never touched. From a Generator a call
+takes 128 bits and stores them as an int: its draws depend only on the state of the generator, the next call with the
 same generator draws anew, and the result can be repeated from its own `seed`.
 """
 
@@ -83,7 +83,7 @@ class RunOptions:
 
 
 def read_options(run: Any, unused: Sequence[str] = ()) -> RunOptions:
-    """Return the options of a call; fail if one of those `unused` by the function is set."""
+    """Return the options of a call; fail if an option in `unused`, which the function ignores, is set."""
     if run is None:
         return RunOptions()
     if not isinstance(run, RunOptions):
@@ -96,7 +96,7 @@ def read_options(run: Any, unused: Sequence[str] = ()) -> RunOptions:
 
 @dataclass(frozen=True)
 class Running:
-    """Where and how the chains of a call are run."""
+    """Where and how a call runs its chains."""
 
     executor: Executor | None = None
     backend: str = "cpu"
@@ -104,7 +104,7 @@ class Running:
     deadline: Deadline = NO_DEADLINE
 
     def file(self, number: int) -> Path | None:
-        """Return the checkpoint of run `number`, if there is one."""
+        """Return the checkpoint file of run `number`, or None."""
         return None if self.checkpoint is None else numbered_file(self.checkpoint, number)
 
 
@@ -113,7 +113,10 @@ PLAIN = Running()
 
 
 def read_running(run: RunOptions, seed: Any, time_limit: Any) -> tuple[Running, np.random.SeedSequence]:
-    """Return how a call is run, and its seed: that of the checkpoint if a run is resumed. Its time begins now."""
+    """Return where and how a call runs, and its seed.
+
+    The seed is that of the checkpoint if a run is resumed. The time limit begins now.
+    """
     deadline = read_time_limit(run.time_limit if time_limit is None else time_limit)
     file = read_checkpoint(run.checkpoint)
     if seed is None and file is not None:
@@ -122,7 +125,7 @@ def read_running(run: RunOptions, seed: Any, time_limit: Any) -> tuple[Running, 
 
 
 def read_time_limit(time_limit: Any) -> Deadline:
-    """Return the time limit of a call that begins now; for None a limit that is never over."""
+    """Return a time limit that begins now; for None one that never ends."""
     if time_limit is None:
         return NO_DEADLINE
     if not check.is_real(time_limit) or not float(time_limit) > 0.0:
@@ -131,7 +134,7 @@ def read_time_limit(time_limit: Any) -> Deadline:
 
 
 def refuse_long(what: str, seconds: float, deadline: Deadline, remedy: str) -> None:
-    """Raise `BudgetError` for work of more than an hour, unless the call has a time limit."""
+    """Raise `BudgetError` for work expected to take more than an hour, unless the call has a time limit."""
     if deadline is NO_DEADLINE and seconds > MOST_SECONDS:
         raise BudgetError(what, seconds, MOST_SECONDS, "seconds", remedy)
 
@@ -153,7 +156,7 @@ def seed_sequence(seed: object) -> np.random.SeedSequence:
 
 
 def master_key(seed: np.random.SeedSequence) -> NDArray[np.uint64]:
-    """Return the two numbers from which all random streams of a run are derived."""
+    """Return the two 64-bit numbers from which all random streams of a run are derived."""
     return seed.generate_state(2, np.uint64).astype(np.uint64)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints, from which a run resumes as if it had never stopped; fingerprints of the values that it depends on."""
+"""Checkpoints, from which a run resumes as if it had never stopped, and hashes of all that a run depends on."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def numbered_file(path: Path, number: int) -> Path:
 
 
 def stored_seed(path: Path) -> np.random.SeedSequence | None:
-    """Return the seed of the run that wrote a file, so that a run without a seed can resume."""
+    """Return the seed in a checkpoint, so that a call without a seed can resume; None if it cannot be read."""
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as packed:
             _require_sizes(packed)
@@ -89,9 +89,9 @@ def stored_seed(path: Path) -> np.random.SeedSequence | None:
 
 
 def _require_sizes(packed: zipfile.ZipFile) -> None:
-    """Fail if the members claim more bytes than the file has, so that reading needs no more memory than its size.
+    """Fail if the arrays in a file claim more bytes than it has, so that reading needs no more memory.
 
-    `numpy.savez` stores arrays as they are: a compressed array was written by another program.
+    `numpy.savez` does not compress arrays, so a compressed one was written by another program.
     """
     members, file = packed.infolist(), cast(Any, packed.fp)
     if any(info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size for info in members):
@@ -101,7 +101,7 @@ def _require_sizes(packed: zipfile.ZipFile) -> None:
 
 
 def _read_array(packed: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    """Read an array; fail where its header does not fit the number of bytes."""
+    """Read an array; fail if its header does not agree with its number of bytes."""
     info = packed.getinfo(f"{name}{_ENDING}")
     with packed.open(info) as member:
         if npy.read_magic(member) != (1, 0):
@@ -117,13 +117,13 @@ def _read_array(packed: zipfile.ZipFile, name: str) -> NDArray[Any]:
 
 
 class StateFile:
-    """The state of a run as arrays by name; the file is replaced at once, never half written.
+    """A checkpoint file: arrays by name, which are replaced together, so that the file is never incomplete.
 
     Parameters
     ----------
     path : Path
     kind, what : str
-        The format of the file, and a noun for the call that wrote it.
+        The format of the file, and a noun for the call that writes it.
     seed : SeedSequence
     parts
         All values that the run depends on.
@@ -140,7 +140,7 @@ class StateFile:
         self._lock: _Lock | None = None
 
     def close(self) -> None:
-        """Let other runs have the file."""
+        """Release the file, so that other runs can use it."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -149,7 +149,7 @@ class StateFile:
         return ArgumentError("checkpoint", requirement, os.fspath(self.path))
 
     def read(self) -> dict[str, Any] | None:
-        """Return what was stored, None if there is no file; no other run may use the file until `close`."""
+        """Return the stored arrays, None if there is no file; reserve the file for this run until `close`."""
         try:
             self._lock = _Lock(self.path)
         except BlockingIOError:
@@ -163,7 +163,7 @@ class StateFile:
             raise
 
     def _read(self) -> dict[str, Any]:
-        """Return the arrays of a file that the same run wrote."""
+        """Return the arrays of the file; fail unless the same run wrote it."""
         try:
             with open(self.path, "rb") as file, zipfile.ZipFile(file) as packed:
                 _require_sizes(packed)
@@ -182,11 +182,11 @@ class StateFile:
         raise self._refused(f"a file that an earlier {self._what} wrote, or none")
 
     def is_due(self) -> bool:
-        """Return whether the last writing is long ago."""
+        """Return whether it is time to save again."""
         return time.monotonic() - self._written > SECONDS
 
     def begin(self, arrays: dict[str, Any]) -> None:
-        """Write for the first time: better to fail now than after hours of work."""
+        """Save for the first time; fail now rather than after hours of work if that is impossible."""
         try:
             self._write(arrays)
         except BaseException as error:
@@ -196,7 +196,7 @@ class StateFile:
             raise
 
     def save(self, arrays: dict[str, Any]) -> None:
-        """Write again; a run whose file can no longer be written continues without it."""
+        """Save again; if the file can no longer be written, warn once and let the run continue."""
         if self._fails:
             return
         try:
@@ -222,9 +222,10 @@ class StateFile:
 
 
 class _Lock:
-    """The right of one run to write a file: a lock on a second file beside it, which ends with the process.
+    """The exclusive right of one run to write a file, which ends with the process.
 
-    `BlockingIOError` where another run, of this or another process, has the right.
+    It is a lock on a second file beside the first. `BlockingIOError` if another run, of this or another process, holds
+    it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -242,7 +243,7 @@ class _Lock:
                     os.close(self._descriptor)
 
     def close(self) -> None:
-        """Remove the file and give the right back, also for processes that were forked meanwhile."""
+        """Remove the lock file and release the lock, also that of processes forked meanwhile."""
         with contextlib.suppress(OSError):
             if fcntl is not None:
                 self._path.unlink()
@@ -277,7 +278,7 @@ Content = tuple[Sequence[Any], Iterable[Any]]
 
 
 def fingerprint(*parts: Any) -> str:
-    """Return a hash of some values with all their parts: bytes of arrays, code and closures of functions."""
+    """Return a hash of values with everything in them: bytes of arrays, code and closures of functions."""
     digest = hashlib.blake2b(digest_size=32)
     inside: list[int] = []
 

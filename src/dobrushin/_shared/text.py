@@ -1,4 +1,4 @@
-"""Numbers, names and results in lines of text and in notebooks."""
+"""Text for people: numbers, names and results, in lines and in notebooks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def percent(confidence: float) -> str:
 
 
 def in_full(number: float) -> str:
-    """Write a parameter with all its digits, as few as tell it from other numbers.
+    """Write a parameter with as few digits as distinguish it from other doubles.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def in_full(number: float) -> str:
 
 
 def rounded_up(value: float, digits: int = 3) -> str:
-    """Write a bound with a few digits, rounded upwards.
+    """Write a bound with a few digits, rounded up.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def rounded_up(value: float, digits: int = 3) -> str:
 
 
 def _rounded(value: float | Decimal, digits: int, way: str) -> str:
-    """Write the next decimal of `digits` digits in a direction, as %g writes numbers."""
+    """Write a number rounded to `digits` significant digits, in a given direction, as %g does."""
     if not math.isfinite(value):
         return f"{value:g}"
     exact = _as_decimal(value)
@@ -73,20 +73,21 @@ def _rounded(value: float | Decimal, digits: int, way: str) -> str:
 
 
 def _as_decimal(value: float | Decimal) -> Decimal:
-    """Return the shortest decimal that is read as this double, so that 0.05 stays 0.05."""
+    """Return the shortest decimal that reads as this double, so that 0.05 stays 0.05."""
     return value if isinstance(value, Decimal) else Decimal(repr(float(value)))
 
 
 def round_decimal(value: float | Decimal, decimals: int, way: str) -> Decimal:
-    """Round a number to `decimals` decimals, in a direction of the module decimal."""
+    """Round a number to `decimals` decimals in a direction, one of the constants ROUND_... of `decimal`."""
     with localcontext(prec=_EXACT):
         return _as_decimal(value).quantize(Decimal(1).scaleb(-decimals), way) + 0  # no negative zero
 
 
 def decimals_for(half_width: float, largest: float = 1.0) -> int:
-    """Return how many decimals an interval of this half-width supports: two digits of the width.
+    """Return how many decimals an interval of this half-width supports: two digits of the half-width.
 
-    `largest` is the size of the numbers, of which 12 digits behind their leading zeros and 15 digits in all are shown.
+    `largest` is the size of the numbers to be written. At most 12 digits after their leading zeros, and 15 digits in
+    all, are shown.
 
     Examples
     --------
@@ -101,7 +102,7 @@ def decimals_for(half_width: float, largest: float = 1.0) -> int:
 
 
 def interval_texts(value: float, lower: float, upper: float) -> tuple[str, str, str]:
-    """Write an estimate and its limits with the digits that the width supports: the interval as written holds too.
+    """Write an estimate and its limits with the digits that the width supports; limits are rounded outwards.
 
     Examples
     --------
@@ -133,7 +134,7 @@ def _with_exponent(number: Decimal) -> str:
 
 
 def exact_text(value: float, lower: float, upper: float) -> str:
-    """Write a number that is exact up to rounding, with a bound on the error of the digits that are written.
+    """Write a number that is exact up to rounding, with a bound on the error of the written digits.
 
     Examples
     --------
@@ -155,7 +156,7 @@ _MAX_COMPARED = 20_000
 
 
 def nearest(name: object, known: Iterable[Any], most: int = 3) -> list[Any]:
-    """Return the known names that are spelt similarly to an unknown one, the nearest first.
+    """Return the known names that are spelled most similarly to an unknown one, the most similar first.
 
     Examples
     --------
@@ -170,7 +171,7 @@ def nearest(name: object, known: Iterable[Any], most: int = 3) -> list[Any]:
 
 
 def hint(name: object, known: Iterable[Any]) -> str:
-    """Return a suggestion to be put behind a list of known names; empty where no name is near.
+    """Return a suggestion of a similar known name, for the end of an error message; empty if there is none.
 
     Examples
     --------
@@ -194,7 +195,7 @@ _BLANKS = re.compile(r"[ \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
 
 
 def printable(name: object) -> str:
-    """Return a label or a state as it can stand in a line of text, whatever file it comes from.
+    """Write a label or a state safely on one line of text, whatever file it comes from.
 
     Control and format characters (newlines, escape sequences, bidirectional marks) are escaped, runs of blanks become
     one blank, long names lose their middle, and names that could be read as something else are quoted. Numbers are
@@ -219,7 +220,7 @@ def printable(name: object) -> str:
 
 
 def visible(value: Any) -> Any:
-    """Escape the characters of a text that cannot be seen or that move others; return any other value as it is.
+    """Escape the invisible and text-reordering characters of a text; return any other value unchanged.
 
     Examples
     --------
@@ -232,7 +233,7 @@ def visible(value: Any) -> Any:
 
 
 def csv_cell(value: Any) -> Any:
-    """Return a cell for CSV files; a text that spreadsheets would read as a formula gets an apostrophe in front.
+    """Return a cell for a CSV file; a text that a spreadsheet would run as a formula gets an apostrophe in front.
 
     Examples
     --------
@@ -245,7 +246,7 @@ def csv_cell(value: Any) -> Any:
 
 
 def _quoted(text: str) -> str:
-    """Quote a text, with escapes for what cannot be seen or moves other characters."""
+    """Quote a text, escaping characters that are invisible or reorder text."""
     if len(text) > 4 * _MAX_CHARACTERS:  # one escape takes at least one character
         text = text[: 2 * _MAX_CHARACTERS] + text[-2 * _MAX_CHARACTERS :]
     text = _BLANKS.sub(" ", text).replace("\\", "\\\\").replace("'", "\\'")
@@ -254,7 +255,7 @@ def _quoted(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON can hold it: numbers, text, lists and objects; None for numbers that are not finite.
+    """Convert a value to what JSON can hold: numbers, text, lists, objects, and None for non-finite numbers.
 
     Examples
     --------
@@ -284,7 +285,7 @@ _NUMBER_CELL = "padding: 0.15em 0.7em; text-align: right; border: 0; font-varian
 
 
 class Bar(NamedTuple):
-    """A cell that shows a number as a bar: from 0 to 1, with an interval around it."""
+    """A table cell that shows a number between 0 and 1 as a bar, with an interval around it."""
 
     value: float
     lower: float
@@ -300,7 +301,7 @@ def card(
     details: tuple[str, Sequence[str]] | None = None,
     picture: str = "",
 ) -> str:
-    """Return HTML with a heading, named facts, a picture, a table, a note, and lines that are folded away.
+    """Return HTML of a result: a heading, named facts, a picture, a table, a note, and folded details.
 
     Cells of a table are text, or a `Bar`; the picture is HTML.
 
@@ -344,7 +345,7 @@ def _cell(cell: Any, column: int) -> str:
 
 
 def _bar(bar: Bar) -> str:
-    """Return HTML with a bar up to the value and a line across the interval."""
+    """Return HTML of a bar up to the value, with a line for the interval."""
     value, lower, upper = (100 * min(1.0, max(0.0, x)) for x in bar)
     box = "position: absolute; top: 0.15em; height: 0.7em"
     filled = f'<div style="{box}; left: 0; width: {value:.2f}%; background: currentColor; opacity: 0.3"></div>'

@@ -1,4 +1,4 @@
-"""Checks of arguments. A check that fails raises `ArgumentError`, which names the argument, the value and the place."""
+"""Checks of arguments. A failed check raises `ArgumentError`, which names the argument, the value and its index."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ Labels = Sequence[Hashable]
 
 
 def first(mask: Bools) -> tuple[int, ...]:
-    """Return the index of the first true entry."""
     return tuple(int(k) for k in np.unravel_index(int(np.argmax(mask)), mask.shape))
 
 
 def place(index: tuple[int, ...]) -> str:
-    """Return an index as messages write it."""
+    """Write an index for an error message."""
     return f"index {index[0] if len(index) == 1 else index}"
 
 
 def real_array(value: ArrayLike, argument: str) -> Floats:
-    """Return an array of doubles; fail if the value has other entries, or numbers that doubles cannot hold."""
+    """Return an array of doubles; fail for entries that are no real numbers, or that no double can hold."""
     try:
         array = np.asarray(value)
         if array.dtype == object or array.dtype.kind not in "biuf":
@@ -53,7 +52,7 @@ def real_array(value: ArrayLike, argument: str) -> Floats:
 
 
 def sparse_matrix(value: Any, argument: str) -> Any:
-    """Return a copy of a SciPy sparse matrix, as float64 CSR without duplicates."""
+    """Return a SciPy sparse matrix as a new float64 CSR matrix without duplicate entries."""
     from scipy import sparse
 
     if value.ndim != 2 or value.dtype.kind not in "biuf":
@@ -66,7 +65,7 @@ def sparse_matrix(value: Any, argument: str) -> Any:
 
 
 def square_matrix(value: Any, argument: str, requirement: str = "a square matrix") -> Any:
-    """Read a square matrix, dense or sparse, as a CSR matrix without duplicates."""
+    """Return a square matrix, dense or sparse, as a CSR matrix without duplicate entries."""
     from scipy import sparse
 
     if sparse.issparse(value):
@@ -103,13 +102,13 @@ LOG_POTENTIAL = "finite, at most 1e100 in size, or -inf (a forbidden state)"
 
 
 def finite(array: Floats, argument: str) -> Floats:
-    """Return the array; fail at the first NaN, infinity or number above 1e100 in size."""
+    """Return the array; fail at the first NaN or infinity, or at the first number above 1e100 in absolute value."""
     all_entries(np.abs(array) <= LARGEST, array, argument, FINITE)
     return array
 
 
 def is_log_potential(array: Floats) -> Bools:
-    """Return which entries can be logarithms of potentials."""
+    """Return, for each entry, whether it can be the logarithm of a potential."""
     return (np.abs(array) <= LARGEST) | np.isneginf(array)
 
 
@@ -120,7 +119,7 @@ def log_potential(array: Floats, argument: str) -> Floats:
 
 
 def instance(value: object, kind: type | UnionType, argument: str, requirement: str) -> None:
-    """Fail if the value is not of this class, which `requirement` names in English ("a model")."""
+    """Fail unless the value is an instance of a class; `requirement` names the class in English ("a model")."""
     if not isinstance(value, kind):
         raise ArgumentError(argument, requirement, value)
 
@@ -138,7 +137,7 @@ def path(value: object, argument: str = "path") -> str:
 
 
 def grid_shape(value: Any) -> tuple[int, int] | None:
-    """Return rows and columns of a grid; None if they are not given."""
+    """Return the rows and columns of a grid; None if no shape is given."""
     if value is None:
         return None
     if not is_several(value) or len(sides := tuple(value)) != 2:
@@ -153,7 +152,7 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 def is_real(value: object) -> TypeGuard[float]:
-    """Return whether this is a real number that a double can hold, or inf or nan; booleans and 10**400 are not."""
+    """Return whether a value is a real number within the range of doubles, or inf or nan; booleans are not."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return False
     try:
@@ -164,7 +163,10 @@ def is_real(value: object) -> TypeGuard[float]:
 
 
 def exact_number(value: Any) -> Fraction | None:
-    """Return a real number as a fraction; None where its double is not finite, or is 0 while the number is not."""
+    """Return a real number as a fraction; None for one that doubles cannot represent.
+
+    That is a number whose double is not finite, or is 0 although the number is not.
+    """
     if not (is_real(value) or isinstance(value, Decimal)) or not abs(double := float(value)) < np.inf:
         return None
     ratio = (value, 1) if is_whole(value) else value.as_integer_ratio()
@@ -173,12 +175,12 @@ def exact_number(value: Any) -> Fraction | None:
 
 
 def is_several(value: object) -> TypeGuard[Iterable[Any]]:
-    """Return whether this is an iterable other than a text."""
+    """Return whether a value is an iterable other than a string."""
     return isinstance(value, Iterable) and not isinstance(value, str)
 
 
 def is_text(value: object, *options: str) -> TypeGuard[str]:
-    """Return whether this is a text among the options; arrays, which compare item by item, are no text."""
+    """Return whether a value is one of these strings; an array, which would compare item by item, is not."""
     return isinstance(value, str) and value in options
 
 
@@ -189,27 +191,27 @@ def _number(value: object, argument: str, requirement: str, is_fine: Callable[[f
 
 
 def finite_number(value: object, argument: str) -> float:
-    """Return a number of at most 1e100 in size."""
+    """Return a number of at most 1e100 in absolute value; fail for other values."""
     return _number(value, argument, FINITE, lambda x: abs(x) <= LARGEST)
 
 
 def positive(value: object, argument: str) -> float:
-    """Return a positive finite number."""
+    """Return a positive finite number; fail for other values."""
     return _number(value, argument, "a positive finite number", lambda x: 0 < x < np.inf)
 
 
 def non_negative(value: object, argument: str) -> float:
-    """Return a finite number, at least zero."""
+    """Return a finite number of at least zero; fail for other values."""
     return _number(value, argument, "non-negative and finite", lambda x: 0 <= x < np.inf)
 
 
 def fraction(value: object, argument: str) -> float:
-    """Return a number between 0 and 1, such as a confidence."""
+    """Return a number between 0 and 1, such as a confidence; fail for other values."""
     return _number(value, argument, "a number between 0 and 1, both excluded", lambda x: 0 < x < 1)
 
 
 def count(value: object, argument: str, least: int = 1) -> int:
-    """Return a whole number from `least` to 2**60."""
+    """Return a whole number from `least` to 2**60; fail for other values."""
     if is_whole(value) and least <= int(value) <= 2**60:
         return int(value)
     most = " and at most 2**60" if is_whole(value) and int(value) > 2**60 else ""
@@ -217,7 +219,7 @@ def count(value: object, argument: str, least: int = 1) -> int:
 
 
 def choice(value: object, options: Sequence[str], argument: str) -> str:
-    """Return the value, which must be one of the options."""
+    """Return a value that is one of the options; fail for other values."""
     if is_text(value, *options):
         return value
     listed = ", ".join(repr(option) for option in options)
@@ -225,7 +227,7 @@ def choice(value: object, options: Sequence[str], argument: str) -> str:
 
 
 def read_labels(labels: Any, n: int) -> Labels:
-    """Return distinct names for n variables: a range if they are 0..n-1, else a tuple."""
+    """Return distinct names for n variables: a range if they are 0..n-1, otherwise a tuple."""
     if labels is None or (isinstance(labels, range) and labels == range(n)):
         return range(n)
     try:
@@ -243,17 +245,17 @@ def read_labels(labels: Any, n: int) -> Labels:
 
 
 def are_positions(labels: Labels) -> bool:
-    """Return whether the labels are 0..n-1, that is, no names were given."""
+    """Return whether the labels are just 0..n-1, because no names were given."""
     return isinstance(labels, range)
 
 
 def lookup_table(labels: Labels) -> dict[Hashable, int] | None:
-    """Return the position of each label. Labels 0..n-1 need no table."""
+    """Return a dict from label to position; None for labels 0..n-1, which need none."""
     return None if are_positions(labels) else {label: position for position, label in enumerate(labels)}
 
 
 def label_position(label: object, labels: Labels, lookup: dict[Hashable, int] | None) -> int | None:
-    """Return the position of a label, or None; `lookup` is the table of these labels."""
+    """Return the position of a label, or None if it is unknown; `lookup` is the labels' `lookup_table`."""
     if lookup is None:
         return int(label) if is_whole(label) and 0 <= int(label) < len(labels) else None
     try:
@@ -263,7 +265,7 @@ def label_position(label: object, labels: Labels, lookup: dict[Hashable, int] | 
 
 
 def positions(labels: Any, known: Labels, lookup: dict[Hashable, int] | None, argument: str) -> Ints:
-    """Return the positions of one label or of several distinct ones."""
+    """Return the positions of one label or of several distinct ones; fail for unknown labels."""
     array = labels if isinstance(labels, np.ndarray) else None
     if array is not None and array.ndim == 0:
         labels = array.item()
@@ -297,7 +299,7 @@ def positions(labels: Any, known: Labels, lookup: dict[Hashable, int] | None, ar
 
 
 def expected_labels(known: Labels, label: object = None) -> str:
-    """Return the requirement for messages about labels: it lists the nearest known labels, or the first ones."""
+    """Describe the known labels for an error message: those nearest to `label`, or the first ones."""
     if are_positions(known):
         return f"labels of the model (0 to {len(known) - 1})"
     if close := nearest(label, known):
