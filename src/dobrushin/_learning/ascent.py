@@ -1,4 +1,4 @@
-"""Projected ascent on the mean log-likelihood: what all methods share, and exact gradients."""
+"""Projected gradient ascent on the mean log-likelihood: what all methods of `fit` share, and exact gradients."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MEMORY = 10
 
 @dataclass(frozen=True)
 class AscentOptions:
-    """Step sizes, the gradient at which to stop, the penalty and the box."""
+    """Options of the ascent: step size, gradient at which to stop, ridge penalty, and the box of the parameters."""
 
     learning_rate: float | Callable[[int], float] | None  # None: chosen at each iteration
     gradient_tol: float | None
@@ -45,14 +45,14 @@ class AscentOptions:
     high: Vector
 
     def step_size(self, iteration: int) -> float | None:
-        """Return the step size of an iteration, counted from 0; None where it is to be chosen."""
+        """Return the step size of an iteration, counted from 0; None if the method chooses it."""
         if callable(self.learning_rate):
             return check.positive(self.learning_rate(iteration), "learning_rate")
         return self.learning_rate
 
 
 class Expectation(NamedTuple):
-    """Means of the statistics under the model."""
+    """Means of the free statistics under the model, with bounds on their biases."""
 
     means: Vector
     bias: Vector | float  # bounds on the bias of each of them; inf: unknown, or larger than the range
@@ -74,7 +74,7 @@ class _Row(NamedTuple):
 
 
 class Ascent:
-    """A fit under way: theta goes to project( theta + size (mean of data - mean of model - ridge theta) )."""
+    """A fit in progress: each step goes to project( theta + size (data mean - model mean - ridge theta) )."""
 
     method = "exact"
     chains = 1
@@ -94,21 +94,22 @@ class Ascent:
 
     @property
     def curvature(self) -> float:
-        """Bound the curvature of the objective: a step of 1 / curvature never overshoots."""
+        """Upper bound on the curvature of the objective: a step of size 1 / curvature never overshoots."""
         return self.structure.n_graphs * float(np.sum(self.structure.ranges**2)) / 4.0 + self.options.ridge
 
     def expectation(self, full: Vector, iteration: int) -> Expectation:
-        """Return the means of the free statistics under the model with these parameters."""
+        """Return the means of the free statistics under the model with the parameters `full`."""
         raise NotImplementedError
 
     def choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
-        """Return the next parameters and the step size that leads there, where the caller sets none."""
+        """Return the next parameters and the step size, if the caller has not set a learning rate."""
         raise NotImplementedError
 
     def data_means(self, entries: Vector, rounding: float) -> tuple[Vector, Vector | float, float]:
-        """Return the means of the free statistics over the data, their error, and the logarithm of the data's weight.
+        """Return the data's means of the free statistics, their error bounds, and the data's log-likelihood term.
 
-        Where values are missing, the statistics are expected values, and the weight is the sum over the values.
+        The last value is the unnormalised log-density of all data. Missing values are summed over: statistics are then
+        expected values given the observed ones.
         """
         rows, seen = self.observed.n_rows, self.observed.counts
         weight = float(seen @ np.where(seen > 0.0, entries, 0.0))
@@ -119,9 +120,10 @@ class Ascent:
         return means, self.error_of(sums, rows, rounding), weight + sums.log_partition
 
     def error_of(self, sums: ExpectedCounts, rows: float, rounding: float = 0.0) -> Vector:
-        """Bound the errors of means of statistics that exact sums over some rows gave.
+        """Bound the errors of means of statistics that come from exact sums over some rows of data.
 
-        `rounding` bounds that of the log-density, which moves probabilities by a factor of at most e^(2 rounding).
+        `rounding` is a bound on the rounding error of the log-density, which changes probabilities by a factor of at
+        most e^(2 rounding).
         """
         size = self.structure.means(sums.entries, rows, is_size=True)
         # Additions: over the entries of a weight, and for each entry over the factors and observations that it counts.
@@ -138,7 +140,10 @@ class Ascent:
         callback: Callable[[int, Vector], Any] | None,
         deadline: Deadline,
     ) -> Fit:
-        """Run the iterations; errors carry the fit so far, and at the time limit this fit is returned."""
+        """Run the iterations, and return the fit; at the time limit the fit so far.
+
+        Errors carry the fit so far in `result`.
+        """
         if saved is not None:
             if (arrays := saved.read()) is not None:
                 self.restore(arrays)
@@ -170,7 +175,7 @@ class Ascent:
         return self.result()
 
     def iterate(self) -> None:
-        """Take one step; after an error the state is that before the step."""
+        """Take one step; if it raises an error, the state is that before the step."""
         options = self.options
         gradient, found = self.gradient()
         outward = ((self.theta >= options.high) & (gradient > 0)) | ((self.theta <= options.low) & (gradient < 0))
@@ -187,14 +192,14 @@ class Ascent:
         self.finish(theta, size, norm, found, value)
 
     def gradient(self) -> tuple[Vector, Expectation]:
-        """Return the gradient at theta, and the model expectation in it."""
+        """Return the gradient at theta, and the model's means that it contains."""
         full = self.structure.fill(self.theta)
         found = self.expectation(full, len(self.rows))
         data, error, _ = self.data_means(self.structure.entries(full), self.structure.rounding(full))
         return data - found.means - self.options.ridge * self.theta, found._replace(bias=found.bias + error)
 
     def finish(self, theta: Vector, size: float, norm: float, found: Expectation, value: float) -> None:
-        """Record an iteration that led to `theta`."""
+        """Record an iteration, which led to the parameters `theta`."""
         before = self.rows[-1] if self.rows else _Row()
         now = time.perf_counter()
         updates, seconds = before.updates + found.steps * self.chains, before.seconds + now - self._began
@@ -205,18 +210,18 @@ class Ascent:
         self.rows, self.theta = [*self.rows, row], theta
 
     def move(self, gradient: Vector, size: float) -> Vector:
-        """Return the parameters after a step, projected onto the box."""
+        """Return the parameters after a step in the direction of the gradient, projected onto the box."""
         return np.clip(self.theta + size * gradient, self.options.low, self.options.high)
 
     def noise(self, bias: float) -> float:
-        """Bound a gradient whose expectation is 0, by its bias and Hoeffding's inequality for all coordinates."""
+        """Bound the size of a gradient whose true value is 0, by its bias and Hoeffding's inequality."""
         chance = np.log(2.0 * len(self.theta) / _ERROR) / (2.0 * self.chains)
         return float(self.structure.ranges.max() * np.sqrt(chance)) + (bias if bias < np.inf else 0.0)
 
     # -- results ---------------------------------------------------------------------------------------------------
 
     def result(self) -> Fit:
-        """Return the fit after the iterations that finished."""
+        """Return the fit after the iterations so far."""
         history, structure = self._history(), self.structure
         bias = float(history.bias_bound.max()) if len(history) else np.inf
         converged = False
@@ -236,19 +241,18 @@ class Ascent:
         return History(*(frozen(np.array(c, dtype=t)) for c, t in zip(columns, types, strict=True)))
 
     def to_arrays(self) -> dict[str, Any]:
-        """Return the state of the ascent as arrays, for a checkpoint."""
+        """Return the state of the fit as arrays for a checkpoint."""
         arrays: dict[str, Any] = {f"history.{name}": part for name, part in vars(self._history()).items()}
         return {**arrays, "theta": self.theta, "bias": self.bias}
 
     def restore(self, arrays: dict[str, Any]) -> None:
-        """Restore the state that `to_arrays` returned."""
         columns = (arrays[f"history.{name}"].tolist() for name in _Row._fields)
         self.rows = [_Row(*row) for row in zip(*columns, strict=True)]
         self.theta, self.bias = arrays["theta"], arrays["bias"]
 
 
 class ExactAscent(Ascent):
-    """Ascent by exact sums: L-BFGS directions for coordinates inside the box, and step sizes by line search."""
+    """Ascent by exact sums: L-BFGS directions for parameters inside the box, with a line search."""
 
     def __init__(self, structure: Structure, observed: Observed, options: AscentOptions, theta: Vector) -> None:
         super().__init__(structure, observed, options, theta)
@@ -266,7 +270,7 @@ class ExactAscent(Ascent):
         return gradient, found
 
     def evaluate(self, theta: Vector) -> tuple[Vector, Expectation, float]:
-        """Return the gradient, the expectation, and the mean log-likelihood."""
+        """Return the gradient, the model's means, and the mean log-likelihood."""
         structure, rows = self.structure, self.observed.n_rows
         full = structure.fill(theta)
         entries = structure.entries(full)
@@ -279,7 +283,7 @@ class ExactAscent(Ascent):
         return data - means - self.options.ridge * theta, found, value
 
     def choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
-        """Try the direction of L-BFGS with steps 1, 1/2, ... until the objective rises as it should."""
+        """Try steps of 1, 1/2, ... in the direction of L-BFGS, until the objective rises sufficiently."""
         direction = np.where(inward != 0.0, self._direction(inward), 0.0)
         if not direction @ inward > 0.0:
             self._moves, direction = [], inward
@@ -303,7 +307,7 @@ class ExactAscent(Ascent):
         return theta, size
 
     def _direction(self, gradient: Vector) -> Vector:
-        """Multiply by the inverse curvature that the last moves tell (Nocedal and Wright 2006, algorithm 7.4)."""
+        """Multiply by the inverse curvature estimated from the last steps (Nocedal and Wright 2006, algorithm 7.4)."""
         result, shares = gradient.copy(), []
         for move, change in reversed(self._moves):
             shares.append(float(move @ result) / float(move @ change))
@@ -316,7 +320,7 @@ class ExactAscent(Ascent):
         return result
 
     def _objective(self, theta: Vector, log_likelihood: float) -> float:
-        """Return the mean log-likelihood less the penalty."""
+        """Return the mean log-likelihood minus the ridge penalty."""
         return log_likelihood - 0.5 * self.options.ridge * float(theta @ theta)
 
     def to_arrays(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Gradients from marginals with certified intervals, for models that are too wide for exact sums."""
+"""Gradients from marginals with certified intervals, for models whose treewidth is too large for exact sums."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dobrushin.typing import EstimateMethod
 
 @dataclass(frozen=True)
 class MarginalGradient:
-    """Options of the gradients of `fit` that are made of estimated marginals with intervals.
+    """Options of gradients of `fit` that are computed from marginals with certified intervals.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class MarginalGradient:
 
 
 class MarginalAscent(Ascent):
-    """Ascent by estimated marginals, with Barzilai-Borwein steps (from the curvature along the last step)."""
+    """Ascent by marginals with intervals; step sizes by Barzilai and Borwein, from the last change of the gradient."""
 
     method = "marginals"
 
@@ -105,7 +105,7 @@ class MarginalAscent(Ascent):
         return Expectation(structure.means(counts, 1.0), bias)
 
     def choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
-        """Take the step of Barzilai and Borwein (1988), or else one of 1 / curvature, which never overshoots."""
+        """Take the step of Barzilai and Borwein (1988), or if that fails one of size 1 / curvature."""
         size = 1.0 / self.curvature
         if self._last is not None:
             move, change = self.theta - self._last[0], self._last[1] - gradient

@@ -1,4 +1,4 @@
-"""Observations: reading arrays, data frames and lists of labelled graphs, with missing values."""
+"""Read observations, possibly with missing values: arrays, data frames, and lists of labelled graphs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TABLE = "an array with a row for each observation, at least one, and a column f
 
 @dataclass(frozen=True, eq=False)
 class Imputed:
-    """The missing values of the data and their likeliest states under the fitted model.
+    """The missing values of the data, and their likeliest states under the fitted model.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Imputed:
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Observations in the form that fits use.
+    """Observations as states counted from 0, with counts of table entries.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Observed:
 
     @classmethod
     def of(cls, structure: Structure, x: Array) -> Observed:
-        """Count the entries of observations without gaps."""
+        """Return observations with the counts of table entries; rows with missing values are kept apart."""
         has_gap = (x < 0).any(axis=0)
         complete = x if not has_gap.any() else x[:, ~has_gap]
         return cls(x, structure.count(complete), x[:, has_gap], np.flatnonzero(has_gap))
@@ -92,11 +92,11 @@ class Observed:
 
     @property
     def complete(self) -> bool:
-        """Whether no value is missing."""
+        """True if no value is missing."""
         return not len(self.gap_rows)
 
     def impute(self, structure: Structure, full: Floats) -> Imputed | None:
-        """Return the likeliest states of the missing values under the model with these parameters."""
+        """Return the likeliest state of each missing value, under the model with the parameters `full`."""
         if self.complete:
             return None
         gap, v = np.nonzero(self.gaps.T < 0)
@@ -127,7 +127,10 @@ class Observed:
 
 
 def read_table(data: Any) -> tuple[Any, list[Hashable] | None]:
-    """Return a data frame, or an array of real numbers with a row for each observation; and names of its columns."""
+    """Return the data as a data frame or an array of real numbers, and the names of the columns, if any.
+
+    There is a row for each observation.
+    """
     names = list(data.columns) if hasattr(data, "columns") else None
     table = data if names is not None else check.real_array(data, "data")
     if len(table.shape) != 2 or not table.shape[0]:
@@ -136,7 +139,7 @@ def read_table(data: Any) -> tuple[Any, list[Hashable] | None]:
 
 
 def read_observations(model: Model, structure: Structure, table: Any, names: list[Hashable] | None) -> Observed:
-    """Read the states of all observations, in the order of the labels of the model."""
+    """Read the states of all observations into an array, in the order of the model's labels."""
     if names is None and table.shape[1] != structure.n:
         requirement = f"an array with a column for each of {structure.n} variables, in the order of the labels"
         raise ArgumentError("data", requirement, got=f"{table.shape[1]} columns")
@@ -153,7 +156,7 @@ def read_observations(model: Model, structure: Structure, table: Any, names: lis
 
 
 def _read_column(model: Model, i: int, table: Array, place: int) -> Array:
-    """Read the column of a variable from an array."""
+    """Return a variable's states, counted from 0, from a column of an array; -1 for a missing value."""
     column = np.asarray(table[:, place], dtype=np.float64)
     states = model._states_at(i)
     missing = np.isnan(column)
@@ -169,7 +172,7 @@ def _read_column(model: Model, i: int, table: Array, place: int) -> Array:
 
 
 def _read_frame(model: Model, i: int, table: Any, place: int) -> Array:
-    """Read the column of a variable from a data frame, in which states can be given by name."""
+    """Return a variable's states, counted from 0, from a column of a data frame, which may have names of states."""
     codes, values = table.iloc[:, place].factorize()
     digits = np.array([_read_value(model, i, value) for value in values] + [-1])
     found: Array = digits[codes]
@@ -177,7 +180,7 @@ def _read_frame(model: Model, i: int, table: Any, place: int) -> Array:
 
 
 def _read_value(model: Model, i: int, value: Any) -> int:
-    """Return the state of a variable, counted from 0, by name or number; numbers may be whole floats."""
+    """Return a variable's state, counted from 0, given its name or number, which may be a whole float."""
     if isinstance(value, float) and value.is_integer() and model._names_at(i) is None:
         value = int(value)
     states = model._states_at(i)
@@ -185,7 +188,7 @@ def _read_value(model: Model, i: int, value: Any) -> int:
 
 
 def _columns(names: list[Hashable], labels: Sequence[Hashable]) -> list[int]:
-    """Return the columns of a data frame that belong to the labels."""
+    """Return the positions of the columns of a data frame that have the labels as names."""
     place = {name: k for k, name in enumerate(names)}
     if len(place) < len(names):
         raise ArgumentError("data", "a data frame whose columns have distinct names", names)
@@ -196,7 +199,7 @@ def _columns(names: list[Hashable], labels: Sequence[Hashable]) -> list[int]:
 
 
 def read_graphs(models: Sequence[Model], structure: Structure, data: Any) -> Observed:
-    """Read the states of several graphs: of each the states in the order of its labels, or a dict by label."""
+    """Read the states of several graphs: for each a list in the order of its labels, or a dict by label."""
     if not check.is_several(data) or len(rows := list(data)) != len(models):
         got = f"{len(rows)} of them" if check.is_several(data) else data
         raise ArgumentError("data", f"the states of each of {len(models)} graphs", got)
@@ -234,7 +237,7 @@ def _read_graph(model: Model, row: Any, k: int) -> Iterator[int]:
 
 
 def _check_allowed(structure: Structure, x: Array) -> None:
-    """Refuse observations that the model forbids; those with gaps are checked when they are summed."""
+    """Refuse complete observations of probability 0; those with missing values are checked when summed."""
     forbidden = np.isneginf(structure.entries(structure.start))
     if not forbidden.any():
         return

@@ -1,4 +1,4 @@
-"""Expectation maximisation for the conditional tables of Bayesian networks."""
+"""Expectation maximisation for the conditional probability tables of Bayesian networks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class EM:
 
 
 def network_structure(model: FactorGraph) -> Structure | None:
-    """Return the structure of a Bayesian network, whose parameters are log-probabilities; None for other models."""
+    """Return the structure of a Bayesian network, with log-probabilities as parameters; None for other models."""
     pairs = find_parents(model)
     if pairs is None:
         return None
@@ -137,7 +137,7 @@ def network_of_edges(
 
 
 class EMAscent(Ascent):
-    """Expectation maximisation from several starts; theta has the tables of the best one."""
+    """Expectation maximisation from several starts; `theta` has the tables of the best start so far."""
 
     method = "em"
 
@@ -164,7 +164,7 @@ class EMAscent(Ascent):
         self._values = np.full(em.starts, -np.inf)
 
     def iterate(self) -> None:
-        """Take a step from each start."""
+        """Take one step of expectation maximisation from each start."""
         structure, rows = self.structure, self.observed.n_rows
         tables, values, likelihoods = self._tables.copy(), self._values.copy(), np.zeros(len(self._tables))
         change, error = 0.0, np.zeros(len(self.theta))
@@ -187,7 +187,7 @@ class EMAscent(Ascent):
         self.finish(tables[best], 1.0, change, Expectation(self.theta, error), float(likelihoods[best]))
 
     def _shares(self, counts: Vector, before: Vector) -> Vector:
-        """Return the log of each count's share in its row; rows without counts keep their probabilities."""
+        """Return the log of each count's share in its row; a row without counts keeps its probabilities."""
         totals = np.bincount(self._row_of, counts)[self._row_of]
         with np.errstate(divide="ignore"):
             return np.where(totals > 0.0, np.log(counts / np.where(totals > 0.0, totals, 1.0)), before)

@@ -1,4 +1,7 @@
-"""Shared weights: the table entries, in one graph or several, that depend on each weight."""
+"""Read shared weights: which entries of which tables, in one graph or several, depend on each weight.
+
+An attribute is a named feature of a scope; each joint state of the scope has a weight for it, or all have one together.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ Shape = tuple[int, ...]
 
 
 class _Attribute(NamedTuple):
-    """The first weight of an attribute, and the joint states that have one weight each.
+    """The weights of an attribute: the first one, and the joint states that have one weight each.
 
     `states` is None for an attribute with a table of its own, which is one weight.
     """
@@ -35,13 +38,13 @@ class _Attribute(NamedTuple):
 
 @dataclass
 class AttributeNames:
-    """The attributes of a log-linear model, with the places of their weights."""
+    """The attributes of a log-linear model, with the positions of their weights."""
 
     attributes: dict[Hashable, _Attribute] = field(default_factory=dict)
     size: int = 0
 
     def names(self) -> list[tuple[Hashable, ...]]:
-        """Return the name of each weight: the attribute, and the states of the scope."""
+        """Return the name of each weight: the attribute, followed by the states of the scope."""
         names: list[tuple[Hashable, ...]] = []
         for name, attribute in self.attributes.items():
             if attribute.states is None:
@@ -54,7 +57,7 @@ class AttributeNames:
 
 @dataclass
 class _Tables:
-    """The tables found while features are read: their attributes, and entries that are not learned."""
+    """Tables found while features are read, with the attributes of each, and fixed tables, which are not learned."""
 
     vocabulary: AttributeNames
     grows: bool  # whether new attributes are added, or left out
@@ -67,13 +70,13 @@ class _Tables:
     shaped: list[tuple[int, int, Floats]] = field(default_factory=list)
 
     def add_base(self, shape: Shape, table: Floats) -> int:
-        """Add a table that is not learned."""
+        """Add a fixed table, and return its number."""
         self.base.append((len(self.shapes), table))
         self.shapes.append(shape)
         return len(self.shapes) - 1
 
     def find(self, model: Model, places: tuple[int, ...], shape: Shape, attributes: Any, where: str) -> int:
-        """Return the table of a scope with these attributes."""
+        """Return the number of the table of these attributes on a scope; add it if it is new."""
         if isinstance(attributes, Mapping):
             names, values = tuple(attributes), list(attributes.values())
             key: Any = (shape, names, *(v.tobytes() if isinstance(v, np.ndarray) else repr(v) for v in values))
@@ -114,7 +117,7 @@ class _Tables:
         return attribute
 
     def _add_value(self, place: int, name: Hashable, attribute: _Attribute, value: Any, where: str) -> None:
-        """Add the value of an attribute that is an array or any other type than float."""
+        """Add an attribute's value for a table if it is an array, or a number other than a float."""
         if check.is_real(value) != (attribute.states is not None):
             raise ArgumentError("features", f"numbers, or arrays, wherever {name!r} has values", value, where)
         if attribute.states is not None:
@@ -129,7 +132,7 @@ class _Tables:
         self.shaped.append((place, attribute.first, table.ravel()))
 
     def design(self, start: Any) -> sparse.csr_array:
-        """Return the matrix of entries and weights."""
+        """Return the design matrix: a row for each table entry, a column for each weight."""
         rows, columns, values = [], [], []
         sizes = np.diff(start)
         place, first, value = (np.array(column) for column in self.plain)
@@ -156,9 +159,9 @@ class _Tables:
 def read_features(
     models: Sequence[Model], features: Any, is_single: bool, vocabulary: AttributeNames | None = None
 ) -> Structure:
-    """Return the structure of one graph or several with shared weights.
+    """Return the structure of a log-linear model with shared weights, on one graph or several.
 
-    With a vocabulary, the weights are those of its attributes, and other attributes are left out.
+    If a vocabulary is given, the weights are those of its attributes, and all other attributes are left out.
     """
     tables = _Tables(AttributeNames() if vocabulary is None else vocabulary, vocabulary is None)
     offset, names, sizes = 0, [], []
@@ -209,7 +212,7 @@ def read_features(
 
 
 def _rows_of(features: Any, count: int, is_single: bool) -> Iterable[Iterable[Any]]:
-    """Yield the (scope, attributes) pairs of each graph."""
+    """Return the (scope, attributes) pairs of each graph."""
     if callable(features):
         given = [features(k) for k in range(count)]
         for k, rows in enumerate(given):
@@ -228,7 +231,7 @@ def _rows_of(features: Any, count: int, is_single: bool) -> Iterable[Iterable[An
 
 
 def _positions(model: Model, scope: Any, where: str) -> tuple[int, ...]:
-    """Return the positions of a label, or of several."""
+    """Return the positions of the variables of a scope, which is a label or several."""
     labels, lookup = model.labels, model._lookup
     if lookup is None and type(scope) is int and 0 <= scope < len(labels):  # a short cut for very many scopes
         return (scope,)
@@ -249,7 +252,7 @@ def _positions(model: Model, scope: Any, where: str) -> tuple[int, ...]:
 
 
 def _check_weights(design: sparse.csr_array, vocabulary: AttributeNames) -> None:
-    """Refuse weights on which no table entry depends."""
+    """Refuse attributes with a weight on which no table entry depends."""
     used = np.zeros(vocabulary.size, dtype=np.bool_)
     used[design.indices] = True
     if not used.all():

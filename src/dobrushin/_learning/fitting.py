@@ -223,9 +223,9 @@ def fit(
 def read_problem(
     source: Any, data: Any, features: Any, family: str | None, states: int | None, learn: str, is_em: bool | None
 ) -> tuple[Structure, Observed]:
-    """Return the structure and the observations.
+    """Return the structure of the model to fit, and the observations.
 
-    `is_em` says whether the tables of a Bayesian network are learned; None: if the model is one.
+    `is_em` says whether the tables of a Bayesian network are to be learned; None: if the model is one.
     """
     check.choice(learn, get_args(Learn), "learn")
     if features is not None:
@@ -263,7 +263,7 @@ def read_problem(
 
 
 def _read_features(source: Any, data: Any, features: Any) -> tuple[Structure, Observed]:
-    """Read shared weights on one graph, or on a list of graphs."""
+    """Read the structure and the data of shared weights, on one graph or on a list of graphs."""
     if isinstance(source, list | tuple) and source and all(isinstance(model, Model) for model in source):
         structure = read_features(source, features, False)
         return structure, read_graphs(source, structure, data)
@@ -326,7 +326,7 @@ def _from_edges(
 
 
 def _read_edges(source: Any) -> list[tuple[Hashable, ...]]:
-    """Return pairs of distinct labels."""
+    """Return the edges as pairs of distinct labels."""
     if not check.is_several(source):
         raise ArgumentError("model", _MODEL, source)
     edges: list[tuple[Hashable, ...]] = []
@@ -340,7 +340,7 @@ def _read_edges(source: Any) -> list[tuple[Hashable, ...]]:
 
 
 def _from_parents(pairs: Ints, labels: Sequence[Hashable], table: Any, states: Any) -> Structure:
-    """Return the structure of a Bayesian network, whose states are those of the data."""
+    """Return the structure of a Bayesian network with these edges, whose states are those in the data."""
     found: list[list[Hashable] | int] = []
     for i, label in enumerate(labels):
         if states is not None:

@@ -1,4 +1,4 @@
-"""Gradients from Gibbs chains: the scan is certified anew at every iteration, and steps keep it certified."""
+"""Gradients from Gibbs chains, whose scan is certified anew at the parameters of every iteration."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _DECAY = 2.0 / 3.0
 
 @dataclass(frozen=True)
 class GibbsGradient:
-    """Options of the gradients of `fit` that Gibbs chains estimate.
+    """Options of gradients of `fit` that are estimated from Gibbs chains.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class GibbsGradient:
 
 
 class GibbsAscent(Ascent):
-    """Ascent by gradients from chains, which keeps the scan between iterations (and the states if persistent)."""
+    """Ascent by gradients from chains; the scan is kept between iterations (and the states if persistent)."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class GibbsAscent(Ascent):
     # -- the scan --------------------------------------------------------------------------------------------------
 
     def prepare(self, full: Vector) -> bool:
-        """Prepare a step at these parameters; return False if no scan is certified for them."""
+        """Choose a scan for these parameters; return False if none is certified for them."""
         if self._at is not None and self._at[0] == full.tobytes():
             return self.scan is not None
         model = self.structure.model(full)
@@ -157,7 +157,7 @@ class GibbsAscent(Ascent):
         return self._tolerance * (1.0 - _UPDATE_ERROR_SHARE)
 
     def _choose_scan(self, source: Influence) -> Scan | None:
-        """Return the shortest scan found; None where no scan reaches the bound."""
+        """Return the shortest scan found whose bias is within the tolerance; None if there is none."""
         for goal in (_AIMED_SHARE * self._tolerance, self._goal):
             try:
                 result = shortest_scan(
@@ -172,18 +172,21 @@ class GibbsAscent(Ascent):
         return None
 
     def bounds(self, source: Influence, scan: Scan, error: Any = 0.0) -> Vector:
-        """Bound the biases by a fresh forward pass at these parameters, from b_0 = 1: valid for any start."""
+        """Bound the bias of each statistic after a scan from any start.
+
+        The disagreement starts at 1, and `error` bounds that of each update.
+        """
         certificate = evaluate(source, scan, self._objective, 1.0, error)
         return self.structure.bias(certificate.per_variable)
 
     def bound(self, source: Influence, scan: Scan) -> float:
-        """Bound the bias of every coordinate of the gradient."""
+        """Bound the largest bias of a coordinate of the gradient after a scan from any start."""
         return float(self.bounds(source, scan).max())
 
     # -- the chains ------------------------------------------------------------------------------------------------
 
     def expectation(self, full: Vector, iteration: int) -> Expectation:
-        """Estimate the means at the end of the scan."""
+        """Estimate the means of the statistics from the chains' states at the end of the scan."""
         is_ready = self.prepare(full)
         if not is_ready or self._at is None or self.scan is None:
             raise UncertifiedStep(self._tolerance, "at the parameters reached", result=self.result())
@@ -218,7 +221,7 @@ class GibbsAscent(Ascent):
         return Expectation(means, bias, len(self.scan), self._is_new)
 
     def _allowed_states(self, model: Model) -> Array:
-        """Return observations without gaps to start the chains from, which are states that the model allows."""
+        """Return complete observations to start the chains from, because the model allows these states."""
         complete = np.flatnonzero((self.observed.x >= 0).all(axis=0))
         if not len(complete):
             raise ArgumentError("data", "at least one row without gaps, of a model with forbidden states", got="none")
@@ -226,9 +229,9 @@ class GibbsAscent(Ascent):
         return 2 * states - 1 if self.structure.is_spins else states
 
     def variance(self, direction: Vector) -> float:
-        """Estimate the curvature of the log-likelihood in a direction from the chains of the last iteration.
+        """Estimate the curvature of the log-likelihood in a direction from the last iteration's chains.
 
-        For one graph the curvature is the variance of sum_k direction_k t_k; an average over graphs has a smaller one.
+        For one graph the curvature is the variance of sum_k direction_k t_k; for an average over graphs it is smaller.
         """
         assert self._drawn is not None
         return self.structure.n_graphs * float(self.structure.along(direction, self._drawn).var())

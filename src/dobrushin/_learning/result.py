@@ -30,7 +30,7 @@ _COLUMNS = ("iteration", "step", "gradient", "bias bound", "scan", "updates", "s
 
 @dataclass(frozen=True, eq=False, repr=False)
 class History:
-    """One entry for each iteration.
+    """One entry for each iteration of a fit.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class History:
         return len(self.step_size)
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """Return a pandas DataFrame, a row for each iteration."""
+        """Return a pandas DataFrame with a row for each iteration."""
         return require("pandas", "formats").DataFrame(vars(self), index=range(1, len(self) + 1))
 
     def __repr__(self) -> str:
@@ -122,7 +122,7 @@ class Fit:
 
     @property
     def is_certified(self) -> bool:
-        """Whether the bias of every gradient is bounded."""
+        """True if the bias of every gradient is bounded."""
         return math.isfinite(self.bias_bound)
 
     @property
@@ -170,7 +170,7 @@ class Fit:
         return structure.model(self.parameters)
 
     def _rows(self) -> list[tuple[str, ...]]:
-        """Return rows for the first and the last iterations, with a row of dots for those between."""
+        """Return table rows for the first and the last iterations, with a row of dots between."""
         count, h = len(self.history), self.history
         rows: list[tuple[str, ...]] = []
         for k in range(count):

@@ -1,7 +1,8 @@
-"""Log-linear models for `fit`: log-tables that are linear in the parameters, and the model with given parameters.
+"""Log-linear models for `fit`: tables that are linear in the parameters, and the model with given parameters.
 
-The tables lie one after the other in an array `base + design @ parameters`, with a row of `design` for each entry.
-Factors may share a table. Free parameters are the finite ones that `fit` is asked to learn; others keep their values.
+All log-tables lie one after the other in the array `base + design @ parameters`; `design` has a row for each table
+entry. Several factors may share a table. Free parameters are the finite ones that `fit` was asked to learn; the others
+keep their values.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ENTRIES_AT_ONCE = 4_000_000
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """A log-linear family on fixed factors.
+    """A family of log-linear models over fixed factors.
 
     Attributes
     ----------
@@ -86,16 +87,16 @@ class Structure:
 
     @property
     def is_spins(self) -> bool:
-        """Return whether states are written -1 and +1."""
+        """True if states are written -1 and +1."""
         return self.family is Ising
 
     @property
     def type_of_states(self) -> type:
-        """Return the smallest type of whole numbers that holds all states."""
+        """The smallest integer type that holds all states."""
         return np.int8 if int(self.sizes.max()) <= 127 else np.int32
 
     def model(self, full: Floats) -> Model:
-        """Return the model with these parameters."""
+        """Return the model with the parameters `full`."""
         if self.make is None:
             graph = FactorGraph._from_form(self.tables(self.entries(full)), self.labels)
             model: Model = graph._off_by(self.rounding(full))
@@ -104,7 +105,7 @@ class Structure:
         return model._name_states(self.state_names)
 
     def fill(self, theta: Floats) -> Floats:
-        """Return all parameters, given the free ones."""
+        """Return all parameters, given the values of the free ones."""
         full: Floats = self.start.copy()
         full[self.free] = theta
         return full
@@ -117,12 +118,12 @@ class Structure:
     # -- tables ----------------------------------------------------------------------------------------------------
 
     def entries(self, full: Floats) -> Floats:
-        """Return the entries of all tables."""
+        """Return the entries of all log-tables, given all parameters."""
         found: Floats = self.base + self.design @ full
         return found
 
     def rounding(self, full: Floats) -> float:
-        """Bound how far the rounding of the tables moves the log-density of a joint state."""
+        """Bound the error of a joint state's log-density from rounding the tables."""
         if self.vocabulary is None:  # an entry is a parameter, up to its sign
             return 0.0
         sizes = np.where(np.isfinite(self.base), np.abs(self.base), 0.0) + self._sizes_of_weights @ np.abs(full)
@@ -132,18 +133,18 @@ class Structure:
 
     @cached_property
     def weights(self) -> sparse.csr_array:
-        """The columns of the design that belong to free parameters."""
+        """Columns of the design matrix that belong to free parameters."""
         return self.design if len(self.free) == self.design.shape[1] else self.design[:, self.free]
 
     @cached_property
     def shape(self) -> tuple[Ints, Ints, Ints]:
-        """Start of each scope, the variables of all scopes, and the first entry of each factor's table."""
+        """Where each scope begins, the variables of all scopes, and the first entry of each factor's table."""
         arity = np.repeat([scope.shape[1] for scope in self.scopes], [len(scope) for scope in self.scopes])
         scope = np.concatenate([part.ravel() for part in self.scopes]).astype(np.int64)
         return frozen(prefix_sums(arity.astype(np.int64))), frozen(scope), frozen(self.table_start[self.table_of])
 
     def tables(self, entries: Floats) -> FactorTables:
-        """Return a factor graph whose factors have tables of their own."""
+        """Return the factors as a form in which each factor has its own table, given all table entries."""
         scope_start, scope, first = self.shape
         start, entry = row_entries(first, self.table_start[self.table_of + 1] - first)
         return FactorTables(self.sizes, scope_start, scope, start, entries[entry])
@@ -151,11 +152,14 @@ class Structure:
     # -- statistics of states, which have shape (variables, observations) -----------------------------------------
 
     def digits(self, states: Array) -> Array:
-        """Return states of shape (observations, variables), counted from 0, with a row for each variable."""
+        """Return states counted from 0, with shape (variables, observations).
+
+        `states` has shape (observations, variables).
+        """
         return np.ascontiguousarray(((states + 1) // 2 if self.is_spins else states).T, dtype=self.type_of_states)
 
     def entries_of(self, x: Array) -> Iterator[Ints]:
-        """Yield the entry of each factor in each observation, for some factors at a time."""
+        """Yield, for a group of factors at a time, the table entry of each factor in each observation."""
         first, step = 0, max(1, _ENTRIES_AT_ONCE // max(1, x.shape[1]))
         for scope in self.scopes:
             for k in range(0, len(scope), step):
@@ -169,16 +173,16 @@ class Structure:
             first += len(scope)
 
     def count(self, x: Array) -> Floats:
-        """Return how often each entry occurs in the observations."""
+        """Return how often each table entry occurs in the observations."""
         counts = np.zeros(len(self.base), dtype=np.int64)
         for entry in self.entries_of(x):
             counts += np.bincount(entry.ravel(), minlength=len(counts))
         return counts.astype(np.float64)
 
     def means(self, counts: Floats, rows: float, *, is_size: bool = False) -> Floats:
-        """Return the average of each free statistic over graphs, given counts of the entries in some rows.
+        """Return the mean of each free statistic over rows of data and graphs, given the counts of table entries.
 
-        With `is_size`, average the absolute values of the terms of each statistic.
+        With `is_size`, average the absolute values of a statistic's terms.
         """
         weights = self._sizes_of_weights if is_size else self.weights
         found: Floats = weights.T @ counts / (rows * self.n_graphs)
@@ -195,7 +199,7 @@ class Structure:
         return int(np.bincount(self.weights.indices).max(initial=0))
 
     def along(self, direction: Floats, x: Array) -> Floats:
-        """Return sum_k direction_k t_k(x) of each observation, with t the average over graphs."""
+        """Return sum_k direction_k t_k(x) for each observation x, with t_k the statistics averaged over graphs."""
         values, total = self.weights @ direction, np.zeros(x.shape[1])
         for entry in self.entries_of(x):
             total += values[entry].sum(axis=0)
@@ -205,7 +209,7 @@ class Structure:
 
     @cached_property
     def _table_ranges(self) -> sparse.csr_array:
-        """Range of each free parameter's column of the design over the entries of each table."""
+        """Range of each free parameter's coefficients within each table."""
         entry = self.weights.tocoo()
         sizes = np.diff(self.table_start)
         table = np.repeat(np.arange(len(sizes)), sizes)[entry.coords[0]]
@@ -222,7 +226,7 @@ class Structure:
 
     @cached_property
     def factor_ranges(self) -> sparse.csr_array:
-        """Largest change that each factor can make to each free statistic, averaged over graphs."""
+        """The most that each factor can change each free statistic, averaged over graphs."""
         factors = np.arange(len(self.table_of))
         shape = (len(self.table_start) - 1, len(factors))
         uses = sparse.csr_array((np.ones(len(factors)), (self.table_of, factors)), shape=shape)
@@ -230,13 +234,13 @@ class Structure:
 
     @cached_property
     def ranges(self) -> Floats:
-        """Upper bounds on the ranges of the free statistics."""
+        """Upper bound on the range of each free statistic."""
         found: Floats = np.asarray(self.factor_ranges.sum(axis=1)).ravel()
         return found
 
     @cached_property
     def _influence_of_variables(self) -> sparse.csr_array:
-        """Largest change that each variable can make to each free statistic."""
+        """The most that each variable can change each free statistic."""
         scope_start, scope, _ = self.shape
         member = sparse.csr_array((np.ones(len(scope)), scope, scope_start), shape=(len(self.table_of), self.n))
         changes = self.factor_ranges @ member
@@ -245,11 +249,14 @@ class Structure:
 
     @cached_property
     def used(self) -> Ints:
-        """Variables of the free statistics."""
+        """Variables on which a free statistic depends."""
         return frozen(np.unique(self._influence_of_variables.indices).astype(np.int64))
 
     def target_weights(self) -> Floats:
-        """Return numbers w with sum_i d_ik b_i <= max_i w_i b_i for every free statistic k with differences d_ik."""
+        """Return weights w of the variables with sum_i d_ik b_i <= max_i w_i b_i for each free statistic k.
+
+        Here d_ik is the most that variable i can change statistic k, and b_i any disagreement.
+        """
         changes = self._influence_of_variables.tocoo()
         w = np.zeros(self.n)
         members = np.diff(self._influence_of_variables.indptr)
@@ -279,7 +286,7 @@ def _own_parameters(
     make: Callable[[Floats], Model],
     name_edges: Callable[[], list[tuple[Hashable, ...]]] | None = None,
 ) -> Structure:
-    """Return the structure with a table for each edge and each variable; `blocks` are the designs of both."""
+    """Return a structure with separate parameters for each edge and variable; `blocks` are their design matrices."""
     n = len(sizes)
     lengths = np.concatenate([sizes[edges].prod(axis=1), sizes])
     design = sparse.csr_array(sparse.block_diag(blocks, format="csr"))
@@ -307,7 +314,7 @@ def _identity(n: int) -> Any:
 
 
 def _per_item(n: int, column: Any) -> Any:
-    """Return the design of n tables, each of them one parameter times this column."""
+    """Return the design matrix of n tables, each of them its own parameter times `column`."""
     return sparse.kron(_identity(n), np.array(column, dtype=np.float64).reshape(-1, 1), format="csr")
 
 
@@ -354,7 +361,7 @@ FAMILIES = {"ising": _ising, "potts": _potts, "pairwise": _pairwise}
 
 
 def structure_of(model: Model, learn: str) -> Structure | None:
-    """Return the structure of a model; None if the ordinary family of its form has no parameters of its own."""
+    """Return the structure of an Ising, Potts or pairwise model; None for other models."""
     ordinary: Any = model._form.to_model(model.labels)._name_states(model._state_names)
     if isinstance(ordinary, PairwiseMRF):
         kind, edges = _pairwise, ordinary._form.edges

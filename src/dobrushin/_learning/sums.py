@@ -1,4 +1,4 @@
-"""Exact expected counts of table entries: of a log-linear model, and of the missing values of observations."""
+"""Exact expected counts of table entries, under a log-linear model or given observations with missing values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NUMBERS_AT_ONCE = 2**22
 
 
 class ExpectedCounts(NamedTuple):
-    """Sums over models: logarithms of partition functions, and expected counts of the table entries."""
+    """Sum of log partition functions over models, and expected counts of the table entries."""
 
     log_partition: float
     entries: Floats
@@ -36,7 +36,7 @@ class ExpectedCounts(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """Connected components of the factor graphs that have the same numbers of states and the same scopes."""
+    """Connected components of the factor graph that have the same structure, so that they are summed together."""
 
     factors: Ints  # (factors of a part, parts)
     variables: Ints  # (variables of a part, parts)
@@ -46,7 +46,7 @@ class _Shape(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """Sums of some models: weights of joint states by group, with the sums by which they are divided."""
+    """Results for a batch of models: unnormalised marginals of groups of variables, and their totals."""
 
     weights: list[Floats]
     totals: list[Floats]
@@ -56,7 +56,7 @@ class _Found(NamedTuple):
 
 
 class ExactSums:
-    """Sums over the states of a log-linear model, or over the missing values of observations.
+    """Exact sums over the states of a log-linear model, or over the missing values of observations.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class ExactSums:
         self._shapes = list(self._find_shapes())
 
     def _find_shapes(self) -> Iterator[_Shape]:
-        """Group the connected parts by shape, and plan the sums of each shape."""
+        """Group the connected components by their structure, and plan the sums of each group."""
         structure = self.structure
         scope_start, scope, _ = structure.shape
         factors, n = len(structure.table_of), structure.n
@@ -121,7 +121,7 @@ class ExactSums:
         return _Shape(factors, variables, everything, plan, BatchProgram(plan.program))
 
     def run(self, entries: Floats, weights: Floats | None = None) -> ExpectedCounts:
-        """Sum over all parts and observations; `weights` count the observations."""
+        """Sum over all components and observations; observation k counts `weights[k]` times."""
         total, counts = 0.0, np.zeros(len(entries))
         relative = absolute = 0.0
         for shape in self._shapes:
@@ -142,7 +142,10 @@ class ExactSums:
         return ExpectedCounts(total, counts, relative, absolute)
 
     def marginals(self, entries: Floats) -> Iterator[tuple[int, Ints, Floats]]:
-        """Yield a variable, some observations, and the probabilities of its states (states, observations) in each."""
+        """Yield (variable, observations, probabilities): for some observations the law of the variable given each.
+
+        The probabilities have shape (states, observations).
+        """
         for shape in self._shapes:
             for parts, rows in self._batches(shape):
                 logs, _ = self._log_tables(shape, entries, parts, rows)
@@ -151,7 +154,7 @@ class ExactSums:
                     yield int(v), rows, np.broadcast_to(weights / total, (len(weights), len(rows)))
 
     def _batches(self, shape: _Shape) -> Iterator[tuple[Ints, Ints]]:
-        """Yield batches of parts and observations: many parts of one observation, or many observations of one part."""
+        """Yield batches: many components for one observation, or many observations for one component."""
         n_parts, n_rows = shape.factors.shape[1], 0 if self.x is None else self.x.shape[1]
         many = max(1, _NUMBERS_AT_ONCE // max(1, shape.plan.program.length))
         if self._singles or n_rows > 1:
@@ -163,9 +166,10 @@ class ExactSums:
                 yield np.arange(k, min(k + many, n_parts)), np.arange(n_rows)
 
     def _log_tables(self, shape: _Shape, entries: Floats, parts: Ints, rows: Ints) -> tuple[list[Floats], list[Ints]]:
-        """Return the log-tables, with a last axis for models, and the numbers of their entries in the structure.
+        """Return the log-tables of a batch, whose last axis is the model, and the indices of their entries.
 
-        The numbers have shape (entries, parts), or (entries, 1) where all parts share a table.
+        The indices, into the entries of the structure, have shape (entries, components), or (entries, 1) where all
+        components share a table.
         """
         structure = self.structure
         sizes = structure.sizes[shape.variables[:, 0]]
@@ -185,7 +189,7 @@ class ExactSums:
         return logs, [place for place, scope in zip(places, shape.scopes, strict=False) if scope]
 
     def _sum(self, shape: _Shape, logs: list[Floats], count: int, rows: Ints) -> _Found:
-        """Sum the models in one batch, or one by one where there are few of them or their numbers underflow."""
+        """Sum a batch of models together; those whose numbers underflow, or very few models, one by one."""
         if count >= _MIN_BATCH and shape.plan.entries <= _MAX_ENTRIES:
             found = shape.batch.run(logs, count)
             left = np.flatnonzero(~found.is_valid)

@@ -1,7 +1,7 @@
-"""Files: models, evidence and results, one file here per format.
+"""Read and write files of models, evidence and results: one module for each format.
 
-Readers take files from strangers: they execute and unpickle nothing, allocate nothing that a file merely promises, and
-answer a broken file with a `FormatError` that names the place, the expected content and the content found.
+Files may come from strangers. Readers execute and unpickle nothing, allocate no memory just because a file's header
+says so, and answer a broken file with a `FormatError` that names the place, what was expected and what was found.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the functions on first use, so that the command line can list the formats before NumPy is there."""
+    """Import public functions on first use, so that the command line can list the formats without NumPy."""
     if name not in __all__:
         raise AttributeError(f"module 'dobrushin.io' has no attribute {name!r}")
     import dobrushin.io.bif as bif

@@ -1,4 +1,4 @@
-"""Bayesian networks in the interchange format: ``.bif``.
+"""Bayesian networks in the Bayesian Interchange Format: ``.bif``.
 
 Blocks ``network``, ``variable`` (its states by name) and ``probability``: a ``table`` in which the states of the
 variable come first and those of the last parent are fastest, or a row for each state of the parents, or a ``default``
@@ -32,12 +32,14 @@ _WORDS = frozenset({"table", "default", "property", "type", "network", "variable
 
 
 def read(source: Source) -> FactorGraph:
-    """Read a factor graph of the tables; variables with one state are left out."""
+    """Read a BIF file as a factor graph; variables with one state are left out."""
     return _Bif(source).network().to_model()
 
 
 def write(model: Model) -> bytes:
-    """Return a Bayesian network as a file: a block for each table, with a row for each state of the parents."""
+    """Write a Bayesian network as a BIF file: a block for each variable, with a row for each joint state of its
+    parents.
+    """
     graph = model.to_factor_graph()
     pairs = find_parents(graph)
     if pairs is None:
@@ -67,7 +69,7 @@ def write(model: Model) -> bytes:
 
 
 def _word(name: Any) -> str:
-    """Return a name as the format can hold it: in quotes, where it has blanks or marks."""
+    """Write a name for a BIF file: in quotes if it has blanks or punctuation."""
     text = str(name)
     if not text or '"' in text or any(ord(character) < 32 for character in text):
         raise ArgumentError("model", "of names that are not empty and have no quotes, for a .bif file", name)
@@ -113,7 +115,7 @@ def state_names(path: Path, *, memory_limit: float | str = LIMIT) -> dict[str, t
 
 
 class _Bif(Tokens):
-    """The blocks of a file."""
+    """Parser of a BIF file."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source, _TOKEN, _MARKS)
@@ -129,7 +131,7 @@ class _Bif(Tokens):
                     raise source.error("comments that end", "one that does not", offset)
 
     def network(self) -> Network:
-        """Read all blocks into a network that is complete."""
+        """Read all blocks, and return the network after checking that it is complete."""
         network = Network(self.source, self.place)
         while self.k < len(self.tokens):
             kind = self.take("network, variable or probability")
@@ -218,13 +220,13 @@ class _Bif(Tokens):
         network.set_table(child, rows)
 
     def _property(self) -> None:
-        """Skip a property: anything up to a semicolon."""
+        """Skip a property, which ends with a semicolon."""
         if self.tokens[self.k - 1] != "property":
             self.fail("a property or }", self.k - 1)
         self.upto(";", "a property")
 
     def _names(self, mark: str, expected: str, bar: bool = False) -> list[str]:
-        """Read names up to a mark, with or without commas between them; there may be a bar after the first one."""
+        """Read names up to a mark, with or without commas between them; with `bar`, "|" may follow the first name."""
         start = self.k
         taken = self.upto(mark, expected)
         if bar and taken[1:2] == ["|"]:
@@ -238,7 +240,6 @@ class _Bif(Tokens):
         return [item.strip('"') for item in items]
 
     def _numbers(self, count: int) -> NDArray[np.float64]:
-        """Read probabilities up to a semicolon."""
         start = self.k
         taken = self.upto(";", "probabilities")
         words = self._split(taken, start, "probabilities")
@@ -252,7 +253,7 @@ class _Bif(Tokens):
         return values
 
     def _split(self, taken: list[str], start: int, expected: str) -> list[str]:
-        """Return the items, which have a comma between each two, or between none."""
+        """Return the items of a list that has commas between all items, or between none."""
         if "," not in taken:
             return taken
         for k, item in enumerate(taken):

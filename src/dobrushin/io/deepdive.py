@@ -52,7 +52,7 @@ Function = Callable[[Truth, NDArray[np.int64]], NDArray[Any]]
 
 
 def _rule(body_fails: int, fails: int) -> Function:
-    """Return h for a rule: 1 if body and head hold, and the given values if the body, or only the head, fails."""
+    """Return h for a rule: 1 if it holds, `body_fails` if its body does not hold, `fails` if only its head does not."""
     return lambda truth, _: np.where(truth[:-1].all(axis=0), np.where(truth[-1], 1, fails), body_fails)
 
 
@@ -69,7 +69,7 @@ def _equal(_: Truth, states: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def _agreeing(states: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many variables of the body have the value of the head, which is the last one."""
+    """Return how many variables of the body have the value of the head, which is the last variable."""
     return np.asarray((states[:-1] == states[-1:]).sum(axis=0))
 
 
@@ -96,7 +96,7 @@ _COMPARED = frozenset({12, 14, 15, 16, 17})  # functions that compare their vari
 
 
 class _Graph(NamedTuple):
-    """The files of a graph; variables by number, states counted from 0."""
+    """The content of a graph's files, but for the factors; states are counted from 0."""
 
     weights: NDArray[np.float64]
     sizes: NDArray[np.int64]
@@ -106,7 +106,7 @@ class _Graph(NamedTuple):
 
 
 def read(source: Source) -> Model:
-    """Read the model of a graph; `read_evidence` reads the observed states."""
+    """Read the model of a DeepDive graph; its observed states are read by `read_evidence`."""
     counts, graph = _read_graph(source)
     form = _read_factors(_beside(source, ".factors"), counts, graph)
     names = None
@@ -117,14 +117,14 @@ def read(source: Source) -> Model:
 
 
 def read_evidence(source: Source) -> dict[int, int]:
-    """Read the observed states of a graph, as a dict from variable numbers to the values in the graph's domains."""
+    """Read the observed states of a DeepDive graph: a dict from variable number to value."""
     _, graph = _read_graph(source)
     observed = np.flatnonzero(graph.observed).tolist()
     return {i: int(graph.domains[i][graph.values[i]] if i in graph.domains else graph.values[i]) for i in observed}
 
 
 def _beside(source: Source, extension: str) -> Source:
-    """Read the file of the same graph with another extension."""
+    """Read the file with another extension that belongs to the same graph."""
     plain, packed = _paths_beside(source, extension)
     return load(packed if os.path.exists(packed) and not os.path.exists(plain) else plain, source.limit)
 
@@ -169,7 +169,7 @@ def _require(file: Source, ok: NDArray[np.bool_], expected: str, values: NDArray
 
 
 def _records(file: Source, kind: np.dtype[Any], count: int, what: str) -> NDArray[Any]:
-    """Return the records of a file in the order of their numbers, each of which must occur once."""
+    """Return the records of a file, sorted by the numbers in them, each of which must occur once."""
     if len(file.data) != count * kind.itemsize:
         expected = f"{count} {what} of {kind.itemsize} bytes, as the .meta file has it"
         raise file.error(expected, f"{len(file.data)} bytes")
@@ -182,7 +182,7 @@ def _records(file: Source, kind: np.dtype[Any], count: int, what: str) -> NDArra
 
 
 def _read_domains(file: Source, sizes: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
-    """Read the values of categorical variables, in increasing order, by the number of the variable."""
+    """Read the possible values of categorical variables, as increasing arrays by the number of the variable."""
     file.require_memory(_DOMAIN_BYTES * len(file.data), "domains")
     if len(file.data) % 8:
         raise file.error("domains of whole numbers of 8 bytes", f"{len(file.data)} bytes")
@@ -203,7 +203,7 @@ def _read_domains(file: Source, sizes: NDArray[np.int64]) -> dict[int, NDArray[n
 def _positions(
     domains: dict[int, NDArray[np.int64]], variables: NDArray[np.int64], values: NDArray[np.int64], n: int
 ) -> NDArray[np.int64]:
-    """Return the index of each value in the domain of its variable (-1: absent); without a domain, the value itself."""
+    """Return the index of each value among its variable's values (-1: not there); without a list, the value itself."""
     places = values.copy()
     order, first = np.argsort(variables, kind="stable"), prefix_sums(np.bincount(variables, minlength=n))
     for i, domain in domains.items():
@@ -214,7 +214,7 @@ def _positions(
 
 
 def _read_factors(file: Source, counts: list[int], graph: _Graph) -> FactorTables:
-    """Read all factors; factors with the same function, shape and compared values share one table of h."""
+    """Read all factors; those with the same function, shape and compared values share a table of h."""
     data, n = np.frombuffer(file.data, dtype=np.uint8), len(graph.sizes)
     file.require_memory(_FACTOR_BYTES * len(data), "factors")
     start = _starts(file, counts[2])
@@ -269,7 +269,7 @@ def _read_factors(file: Source, counts: list[int], graph: _Graph) -> FactorTable
 
 
 def _starts(file: Source, count: int) -> NDArray[np.int64]:
-    """Return where each factor begins: the length of each follows from its arity."""
+    """Return where each factor begins in the file, which follows from the arities of those before it."""
     end = len(file.data) - _BEFORE - _EACH - _AFTER
     starts: list[int] = []
     at, read = 0, _ARITY.unpack_from
@@ -288,7 +288,7 @@ def _starts(file: Source, count: int) -> NDArray[np.int64]:
 def _alike(
     function: NDArray[Any], arity: NDArray[Any], first: NDArray[np.int64], pairs: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
-    """Return groups of factors with the same function, arity, and (size, compared value) of each variable."""
+    """Return groups of factors with the same function, arity, sizes and compared values."""
     groups = []
     for a in np.unique(arity).tolist():
         chosen = np.flatnonzero(arity == a)

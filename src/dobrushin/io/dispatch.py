@@ -1,4 +1,4 @@
-"""Which format a file has, by its name; and when a name is that of a folder."""
+"""Read and write a file in the format that its name tells, or a folder."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def write(
 
 @public()
 def read_offset(path: Path, *, memory_limit: float | str = LIMIT, format: FormatName | None = None) -> float:
-    """Return the constant of the energy of a file, over spins -1/+1, which a model does not keep.
+    """Return the constant term of the energy in a file, over spins -1/+1, which a model does not have.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def read_offset(path: Path, *, memory_limit: float | str = LIMIT, format: Format
 
 @public(name="write")
 def lost_names(model: Model, path: Path, format: str | None = None) -> str:
-    """Name the labels and states of a model that a file cannot keep; empty if it keeps all."""
+    """Describe which names of a model (labels, states) a file cannot hold, as words for a message; empty if none."""
     keeps: tuple[str, ...] = ("states",)
     if format != "folder" and not _is_folder(path):
         kind = _format(path, format)[1]
@@ -214,13 +214,13 @@ def lost_names(model: Model, path: Path, format: str | None = None) -> str:
 
 
 def _is_folder(path: Path) -> bool:
-    """Return whether a path can only be that of a folder."""
+    """Return whether a path must be that of a folder, by its form."""
     text = check.path(path)
     return text.endswith(("/", os.sep)) or not os.path.splitext(os.path.basename(text))[1]
 
 
 def _format(path: Path, format: str | None) -> tuple[str, Format | None]:
-    """Return the name of a file, and its format if that is known."""
+    """Return the file name of a path, and its format, or None if the format is unknown."""
     name = os.path.basename(check.path(path))
     if format is not None:
         return name, FORMATS[check.choice(format, tuple(FORMATS), "format")]

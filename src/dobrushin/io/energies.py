@@ -43,7 +43,7 @@ _VARIABLE_BYTES = 128
 
 @dataclass(frozen=True)
 class Energy:
-    """Energies of spins -1/+1; each unordered pair once."""
+    """The energy function in a file, over spins -1/+1, with each unordered pair once."""
 
     i: NDArray[Any]
     j: NDArray[Any]
@@ -55,7 +55,7 @@ class Energy:
     bits: bool = False  # whether people call the states 0 and 1
 
     def of_bits(self) -> Energy:
-        """Read the numbers as E(x) = sum J_ij x_i x_j + sum h_i x_i + offset over bits 0/1: x = (1 + s) / 2."""
+        """Return the energy over spins, if the numbers here are those over bits 0/1, by x = (1 + s) / 2."""
         quarter, half, n = self.J / 4, self.h / 2, len(self.h)
         with np.errstate(over="ignore", invalid="ignore"):
             h, sizes = half, np.abs(half)
@@ -69,7 +69,7 @@ class Energy:
 
     @classmethod
     def of_model(cls, model: Model, beta: float, offset: float, extension: str) -> Energy:
-        """Return the energies of an Ising model at this inverse temperature."""
+        """Return the energies of an Ising model at an inverse temperature."""
         ordinary = model._form.to_model(model.labels)
         if not isinstance(ordinary, Ising):
             raise ArgumentError("model", f"an Ising model, for a {extension} file", got=type(model).__name__)
@@ -82,7 +82,7 @@ class Energy:
         return cls(i, j, J, h, offset, None if isinstance(model.labels, range) else model.labels)
 
     def model(self, beta: float, refuse: Callable[[float, tuple[int, ...]], Exception]) -> Ising:
-        """Make the Ising model at this inverse temperature; `refuse` tells of a number at some variables."""
+        """Return the Ising model at an inverse temperature; `refuse` makes the error for a number out of range."""
         with np.errstate(over="ignore", invalid="ignore"):
             # Adding 0 makes -0 a 0.
             couplings, fields = -beta * self.J + 0.0, -beta * self.h + 0.0
@@ -97,7 +97,7 @@ class Energy:
         return Ising._from_form(form, self.labels, StateNames(common=(0, 1)) if self.bits else None)
 
     def model_of_file(self, source: Source, beta: float) -> Ising:
-        """Make the model of a file at an inverse temperature."""
+        """Return the Ising model of a file at an inverse temperature."""
 
         def refuse(value: float, _: tuple[int, ...] = ()) -> Exception:
             return source.error(f"energies that times beta are {check.FINITE}", f"{value:.6g}")
@@ -108,7 +108,7 @@ class Energy:
 
 
 def _decimals(numbers: Numbers, which: NDArray[Any]) -> float:
-    """Bound the rounding of some numbers of a file that are added up: 0 for whole numbers."""
+    """Bound the rounding error of some of a file's numbers, all added up: 0 for whole numbers."""
     return 0.0 if numbers.are_whole(which).all() else rounding_of(numbers.values[which], 1.0)
 
 
@@ -120,7 +120,7 @@ _INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "i
 
 
 def read_bqm(source: Source) -> Energy:
-    """Read the energies of a file."""
+    """Read the energies of a binary quadratic model of dimod (``.bqm``)."""
     version, header, at = _read_header(source)
     n, m = header["shape"]
     source.require_memory(float(n) * _VARIABLE_BYTES, "variables")
@@ -144,7 +144,7 @@ def read_bqm(source: Source) -> Energy:
 
 
 def write_bqm(model: Model, beta: float, offset: float) -> bytes:
-    """Return an Ising model as a file of spins, version 2.0."""
+    """Write an Ising model as a ``.bqm`` file over spins, version 2.0."""
     energy = Energy.of_model(model, beta, offset, ".bqm")
     n, m = len(energy.h), len(energy.J)
     index = "int32" if max(n, 2 * m) < 2**31 else "int64"
@@ -177,7 +177,7 @@ def write_bqm(model: Model, beta: float, offset: float) -> bytes:
 
 
 def _read_header(source: Source) -> tuple[int, dict[str, Any], int]:
-    """Read the version, the header, and the first byte of the numbers."""
+    """Return the version of a ``.bqm`` file, its header, and the offset of the first byte after the header."""
     data = source.data
     if not data.startswith(_MAGIC):
         raise source.error(f"the bytes {_MAGIC.decode()} at the start", quote(data[: len(_MAGIC)]))
@@ -205,7 +205,7 @@ def _read_header(source: Source) -> tuple[int, dict[str, Any], int]:
 
 
 def _read_labels(source: Source, version: int, told: Any, n: int, at: int) -> Sequence[Hashable] | None:
-    """Read labels from the header (version 1), or from the end of the file."""
+    """Read labels from the header (version 1) or the end (version 2) of a ``.bqm`` file."""
     data = source.data
     if version == 1 or not told:
         if len(data) != at:
@@ -224,7 +224,7 @@ def _read_labels(source: Source, version: int, told: Any, n: int, at: int) -> Se
 def _read_pairs(
     source: Source, starts: NDArray[Any], others: NDArray[Any], n: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return each unordered pair once, from neighbourhoods that must agree with each other."""
+    """Return each unordered pair once; the file lists it at both of its variables, which must agree."""
     start = np.append(starts.astype(np.float64), len(others))
     other = others["other"].astype(np.float64)
     if start[0] != 0 or (np.diff(start) < 0).any():
@@ -256,7 +256,7 @@ _OFFSET = re.compile(rb"[ \t]*#[ \t]*offset=(.*)")
 
 
 def read_coo(source: Source) -> Energy:
-    """Read the energies of a file."""
+    """Read the energies of a COO file of dimod (``.coo``)."""
     vartype, offset = _settings(source)
     numbers = Numbers(source, _COMMENT.sub(lambda line: b" " * len(line.group()), source.data))
     what = "lines 'i j bias'"
@@ -281,7 +281,7 @@ def read_coo(source: Source) -> Energy:
 
 
 def write_coo(model: Model, beta: float, offset: float) -> bytes:
-    """Return an Ising model as a file of spins."""
+    """Write an Ising model as a COO file over spins."""
     energy = Energy.of_model(model, beta, offset, ".coo")
     labels = list(model.labels)
     for label in labels:
@@ -298,7 +298,7 @@ def write_coo(model: Model, beta: float, offset: float) -> bytes:
 
 
 def _settings(source: Source) -> tuple[bytes, float]:
-    """Read the vartype and the offset, which stand in comments."""
+    """Read the vartype and the offset from the comments of a COO file."""
     settings: dict[str, set[bytes]] = {"vartype": set(), "offset": set()}
     for comment in _COMMENT.finditer(source.data):
         for vartype in _VARTYPE.findall(comment.group()):
@@ -322,7 +322,7 @@ def _settings(source: Source) -> tuple[bytes, float]:
 
 
 def read_maxcut(source: Source) -> Energy:
-    """Read the energies of a file."""
+    """Read the energies of a max-cut graph."""
     numbers = Numbers(source, source.data)
     numbers.rows(1, 2, "a line 'n m', the numbers of vertices and edges")
     numbers.position = 0
@@ -344,7 +344,7 @@ def read_maxcut(source: Source) -> Energy:
 
 
 def write_maxcut(model: Model, beta: float, offset: float) -> bytes:
-    """Return a model without fields as a file; vertices are numbered by position, from 1."""
+    """Write an Ising model without fields as a max-cut graph, whose vertices are numbered from 1."""
     energy = Energy.of_model(model, beta, offset, "max-cut")
     if energy.h.any():
         raise ArgumentError("model", "without fields, for a max-cut file", energy.h[np.flatnonzero(energy.h)[0]])

@@ -1,4 +1,4 @@
-"""Writing models to folders that `open_model` opens, a part at a time."""
+"""Write models to folders that `open_model` opens, without holding them in memory as a whole."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _Rows = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64]]  # sizes of 
 
 
 def write_folder(model: Model, path: Path) -> None:
-    """Write an Ising or Potts model, a `LocalModel` or tables to a folder; a part at a time."""
+    """Write an Ising or Potts model, a `LocalModel` or a factor graph to a folder, some variables at a time."""
     parts, names = model._parts(), model._state_names
     if isinstance(parts, DivisibleForm) and not parts.spins and not isinstance(parts, CoupledForm):
         form = parts.tables()
@@ -88,7 +88,7 @@ def build_folder(
     potentials: ArrayLike | None = None,
     state_names: Sequence[Hashable] | None = None,
 ) -> None:
-    """Build a model on disk from chunks of edges, of which more may come than fit in memory.
+    """Build a model on disk from chunks of edges, which together may be larger than the memory.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def _checked_potentials(fields: NDArray[Any], are_unaries: bool) -> Iterator[NDA
 
 
 def _chunks(n: int, edges: Iterable[Any]) -> Iterator[Edges]:
-    """Yield chunks of edges that were checked: small ones together, large ones in parts."""
+    """Check chunks of edges, and yield them in similar sizes: small ones are joined, large ones split."""
     kept: list[Edges] = []
 
     def together() -> Edges:
@@ -219,7 +219,7 @@ def _read_chunk(n: int, chunk: Any, number: int) -> Edges:
 
 
 class _Aside:
-    """Edges on disk by ranges of variables: written in any order, read again one range at a time."""
+    """Temporary file of edges, sorted by range of variables: written in any order, read one range at a time."""
 
     def __init__(self, file: BinaryIO, n: int) -> None:
         self.file, self.n, self.edges = file, n, 0
@@ -227,7 +227,7 @@ class _Aside:
         self.pieces: list[tuple[list[int], NDArray[np.int64]]] = []  # per chunk: where each array lies, ends of ranges
 
     def add(self, chunk: Edges) -> None:
-        """Put a chunk aside, each edge in both of its ranges."""
+        """Store a chunk of edges, each edge in the ranges of both of its variables."""
         i, j, values = chunk
         row, column = np.concatenate([i, j]), np.concatenate([j, i])
         part = (row // self.width).astype(np.int16)
@@ -241,7 +241,7 @@ class _Aside:
         self.edges += len(i)
 
     def in_order(self) -> Iterator[_Rows]:
-        """Yield for each range: numbers of neighbours of its variables, the neighbours in order, and couplings."""
+        """Yield, for each range of variables, the numbers of neighbours, the sorted neighbours, and the couplings."""
         for part, low in enumerate(range(0, self.n, self.width)):
             rows = min(self.n - low, self.width)
             row, column, values = (self._read(part, k) for k in range(3))
@@ -265,7 +265,7 @@ class _Aside:
 
 
 class _Folder:
-    """A folder that appears under its name only when it is complete."""
+    """Writer of a folder, which gets its name only when it is complete."""
 
     def __init__(self, path: Path) -> None:
         self.name = check.path(path)
@@ -283,7 +283,7 @@ class _Folder:
         return self
 
     def begin(self, name: str, dtype: Any, shape: tuple[int, ...]) -> None:
-        """Begin an array, whose entries are then appended."""
+        """Create the file of an array, whose entries are appended later."""
         file = open(os.path.join(self.temporary, f"{name}.npy"), "xb")  # noqa: SIM115
         self.files[name] = file, np.dtype(dtype).newbyteorder("<")
         about = {"descr": self.files[name][1].str, "fortran_order": False, "shape": shape}
@@ -322,7 +322,7 @@ class _Folder:
         self.finish({**about, "potential": potentials is not None}, names)
 
     def finish(self, about: dict[str, Any], names: StateNames | None) -> None:
-        """Write the names of states and the manifest, and give the folder its name."""
+        """Write the names of states and the manifest, and rename the folder to its final name."""
         if names is not None:
             about = {**about, "state_names": True}
             content: dict[str, Any] = {"all": names.common}

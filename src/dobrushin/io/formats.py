@@ -1,8 +1,9 @@
-"""The formats of model files, one entry for each: code that reads, writes, lists or describes files looks here.
+"""The list of file formats of models: all code that reads, writes, lists or describes formats looks here.
 
 A format is a module with ``read(source)``, which returns a model, and ``write(model)``, which returns bytes; formats
 that are only read have no ``write``. Files of energies need a temperature: their ``read`` returns an `Energy`, and
-their ``write`` takes the model, beta and the offset. The module is imported on first use, so that help is immediate.
+their ``write`` takes the model, beta and the offset. A format's module is imported on first use, so that showing help
+is fast.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ class Format:
     ----------
     extensions : tuple of str
     functions : callable
-        Imports the module of the format, and returns what reads and what writes files.
+        Imports the module of the format, and returns its functions `read` and `write`.
     what, becomes, labels : str
-        What the files are, the family they become, and what names the variables.
+        What the files are, the family that a read model has, and what names its variables.
     written_from : str
         Which models can be written; empty if none.
     energies : bool
         Whether the files hold energies, which need a temperature.
     keeps : tuple of str
-        Which names a file keeps: "labels" of variables, names of "states".
+        Which names a file can hold: "labels" of variables, names of "states".
     """
 
     extensions: tuple[str, ...]
@@ -45,11 +46,11 @@ class Format:
     keeps: tuple[str, ...] = ()
 
     def read(self, source: Any) -> Any:
-        """Return the model of a file, or its energies."""
+        """Read a file, and return its model, or its energies if it holds energies."""
         return self.functions()[0](source)
 
     def write(self, model: Any, *energy: float) -> bytes:
-        """Return a model as a file."""
+        """Return the bytes of a file of this format with the model; `energy` is beta and the offset."""
         to_bytes = self.functions()[1]
         assert to_bytes is not None  # `written_from` says which formats are written
         return to_bytes(model, *energy)
@@ -95,13 +96,13 @@ FORMATS = {
 
 
 def extensions(*, written: bool = False, energies: bool = False) -> str:
-    """List the extensions of all formats, of written ones only, or of files of energies only."""
+    """List the extensions of all formats, or only of those that can be written or that hold energies."""
     known = (f for f in FORMATS.values() if (f.written_from or not written) and (f.energies or not energies))
     return ", ".join(extension for known_format in known for extension in known_format.extensions)
 
 
 def table() -> list[tuple[str, str, str, str, str]]:
-    """Return the formats as the documentation lists them: extensions, what it is, becomes, labels, written from."""
+    """Return the formats as rows of the documentation's table."""
     return [
         (", ".join(f"`{extension}`" for extension in f.extensions), f.what, f.becomes, f.labels, f.written_from or "–")
         for f in FORMATS.values()

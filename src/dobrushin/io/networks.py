@@ -1,4 +1,4 @@
-"""Bayesian networks in files: what their readers share, and the formats of Hugin and XMLBIF.
+"""Bayesian networks in files: the parts that all readers share, and the formats Hugin and XMLBIF.
 
 Published tables are rounded: rows that miss 1 by at most 1e-5 are divided by their sum, so that the model is a Bayesian
 network, and what does not matter to the targets can be left out. Rows that miss it by more, up to 0.01 or 0.005 for
@@ -45,20 +45,20 @@ _WORD_BYTES, _ELEMENT_BYTES = 100.0, 200.0
 
 
 def sums_of(values: NDArray[np.float64], first: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the sums of the values from each of these places up to the next; too large ones are inf."""
+    """Return the sums of consecutive values, each from an index in `first` up to the next; inf on overflow."""
     with np.errstate(over="ignore"):
         return np.add.reduceat(values, first)
 
 
 def normalise(table: NDArray[np.float64], sums: NDArray[np.float64], states: Any) -> NDArray[np.float64]:
-    """Divide the rows of a flat table that miss 1 by at most `_SLIGHT` by their sums; leave the others as they are."""
+    """Divide each row of a flat table by its sum, if that is not 1 but off by at most `_SLIGHT`."""
     off = np.abs(sums - 1)
     divisor = np.where((off > _ROUNDING * np.asarray(states)) & (off <= _SLIGHT), sums, 1.0)
     return table / np.repeat(divisor, states)
 
 
 def in_a_cycle(children: NDArray[Any], parents: NDArray[Any], n: int) -> int | None:
-    """Return a variable that is its own ancestor, if there is one; an edge for each child and parent."""
+    """Return a variable that is its own ancestor, or None; edge k goes from parents[k] to children[k]."""
     graph = sparse.csr_array((np.ones(len(children), dtype=np.int8), (parents, children)), shape=(n, n))
     count, group = csgraph.connected_components(graph, directed=True, connection="strong")
     return None if count == n else int(np.argmax(np.bincount(group)[group] > 1))
@@ -67,7 +67,7 @@ def in_a_cycle(children: NDArray[Any], parents: NDArray[Any], n: int) -> int | N
 def graph_of_tables(
     states: Mapping[Any, Sequence[Hashable]], tables: Iterable[tuple[Sequence[Any], NDArray[np.float64]]]
 ) -> FactorGraph | None:
-    """Make the factor graph of tables of weights; None if no variable has two states.
+    """Return a factor graph made of tables of weights; None if no variable has two states.
 
     Parameters
     ----------
@@ -92,13 +92,13 @@ def graph_of_tables(
 
 
 class Network:
-    """The network in a file, checked as it grows.
+    """The Bayesian network in a file, checked while it is read.
 
     Parameters
     ----------
     source : Source
     place : function
-        From the token that a method is given as `k` to the first byte of the token, for messages.
+        Returns the first byte of token `k`, for error messages.
     """
 
     def __init__(self, source: Source, place: Callable[[int], int | None] = lambda _: None) -> None:
@@ -111,7 +111,6 @@ class Network:
         self._entries = 0
 
     def add_variable(self, name: str, states: Sequence[str], k: int = 0) -> None:
-        """Add a variable with its states."""
         if name in self.states:
             self._fail("each variable once", f"{quote(name)} twice", k)
         repeated = _find_repeated(states)
@@ -121,7 +120,7 @@ class Network:
         self.states[name] = tuple(states)
 
     def begin_table(self, child: str, parents: Sequence[str], k: int = 0) -> list[int]:
-        """Check the variables of a table and charge its memory; return the numbers of states, the child's last."""
+        """Check a table's variables and charge its memory; return numbers of states, those of the child last."""
         for name in (child, *parents):
             if name not in self.states:
                 self._fail("a variable that was declared before", quote(name), k)
@@ -137,7 +136,7 @@ class Network:
         return sizes
 
     def set_table(self, child: str, rows: NDArray[np.float64]) -> None:
-        """Keep the rows of a table, which must sum to 1."""
+        """Store the rows of a table; each must sum to 1, up to the rounding of published tables."""
         states = rows.shape[-1]
         sums = sums_of(rows.ravel(), np.arange(0, rows.size, states))
         if (bad := ~sums_to_one(sums, states)).any():
@@ -146,7 +145,7 @@ class Network:
         self.tables[child] = normalise(rows.ravel(), sums, states).reshape(rows.shape)
 
     def add_words(self, child: str, parents: Sequence[str], words: Sequence[str], k: int = 0) -> None:
-        """Add a table from the words of a file: the child's states are fastest, those of its first parent slowest."""
+        """Add a table given as words; the child's state changes fastest, that of its first parent slowest."""
         sizes = self.begin_table(child, parents, k)
         if len(words) != math.prod(sizes):
             self._fail(f"{math.prod(sizes)} probabilities of {quote(child)}", str(len(words)), k)
@@ -157,7 +156,7 @@ class Network:
         self.set_table(child, read_weights(words, refuse).reshape(-1, sizes[-1]))
 
     def check(self, end: int = 0) -> Network:
-        """Fail if a variable has no table or is its own ancestor; `end` is the last token."""
+        """Fail if a variable has no table or is its own ancestor; `end` is the number of the last token."""
         for name in self.states:
             if name not in self.tables:
                 self._fail(f"a table of {quote(name)}", "none", end)
@@ -170,7 +169,7 @@ class Network:
         return self
 
     def to_model(self) -> FactorGraph:
-        """Make the model."""
+        """Return the network as a factor graph."""
         scopes = {name: (*self.parents[name], name) for name in self.tables}
         shapes = {name: [len(self.states[v]) for v in scope] for name, scope in scopes.items()}
         tables = ((scopes[name], table.reshape(shapes[name])) for name, table in self.tables.items())
@@ -188,7 +187,9 @@ def _find_repeated(names: Sequence[str]) -> str | None:
 
 
 class Tokens:
-    """The words and marks of a file from left to right; their places are found again only for messages.
+    """The words and punctuation marks of a file, taken from left to right.
+
+    Positions of tokens in the file are looked up only for error messages.
 
     Parameters
     ----------
@@ -196,7 +197,7 @@ class Tokens:
     pattern : pattern
         Matches a token as its group 1, and blanks and comments without a group.
     marks : str
-        Tokens that are no names.
+        Punctuation marks: tokens that are not names.
     """
 
     def __init__(self, source: Source, pattern: re.Pattern[str], marks: str) -> None:
@@ -216,7 +217,7 @@ class Tokens:
         return self.tokens[self.k - 1]
 
     def expect(self, *tokens: str) -> None:
-        """Pass tokens that must come next."""
+        """Skip the next tokens, which must be these."""
         for token in tokens:
             if self.take(repr(token)) != token:
                 self.fail(repr(token), self.k - 1)
@@ -228,7 +229,7 @@ class Tokens:
         return token
 
     def upto(self, mark: str, expected: str) -> list[str]:
-        """Return the tokens up to a mark, which is passed."""
+        """Return the tokens before the next `mark`, and skip the mark."""
         try:
             end = self.tokens.index(mark, self.k)
         except ValueError:
@@ -237,14 +238,14 @@ class Tokens:
         return self.tokens[start:end]
 
     def place(self, k: int) -> int:
-        """Return the first byte of token k."""
+        """Return the index of the first byte of token k."""
         for seen, match in enumerate(m for m in self._pattern.finditer(self.text) if m.group(1)):
             if seen == k:
                 return len(self.text[: match.start(1)].encode())
         return len(self.source.data)
 
     def fail(self, expected: str, k: int, got: str | None = None) -> NoReturn:
-        """Say what is wrong at token k."""
+        """Raise the `FormatError` about token k."""
         shown = got or (quote(self.tokens[k]) if k < len(self.tokens) else "the end of the file")
         raise self.source.error(expected, shown, self.place(k))
 
@@ -257,7 +258,7 @@ _REST = "the rest of a block"
 
 
 def read_hugin(source: Source) -> FactorGraph:
-    """Read a factor graph of the tables; variables with one state are left out."""
+    """Read a Hugin file as a factor graph; variables with one state are left out."""
     tokens = Tokens(source, _HUGIN_TOKEN, _HUGIN_MARKS)
     network = Network(source, tokens.place)
     while tokens.k < len(tokens.tokens):
@@ -290,7 +291,7 @@ def read_hugin(source: Source) -> FactorGraph:
 
 
 def _read_fields(tokens: Tokens) -> dict[str, list[str]]:
-    """Read what is between braces: names with the words up to a semicolon."""
+    """Read the fields between braces: a dict from name to the words before its semicolon."""
     tokens.expect("{")
     fields: dict[str, list[str]] = {}
     while (name := tokens.take(_REST)) != "}":
@@ -309,7 +310,7 @@ def _read_fields(tokens: Tokens) -> dict[str, list[str]]:
 
 
 def read_xmlbif(source: Source) -> FactorGraph:
-    """Read a factor graph of the tables; variables with one state are left out."""
+    """Read an XMLBIF file as a factor graph; variables with one state are left out."""
     root = _parse_xml(source)
     body = root if root.tag == "NETWORK" else root.find("NETWORK")
     if body is None or root.tag not in ("BIF", "NETWORK"):
@@ -330,7 +331,7 @@ def read_xmlbif(source: Source) -> FactorGraph:
 
 
 def _parse_xml(source: Source) -> ElementTree.Element:
-    """Parse XML; the parser itself refuses entities, so that no encoding or place in the file hides one."""
+    """Parse XML, refusing entities in the parser itself, so that none can be hidden by encoding or place."""
     data = source.data
     source.require_memory(len(data) + _ELEMENT_BYTES * (data.count(b"<") + data.count(b"=")), "XML elements")
     builder = ElementTree.TreeBuilder()
@@ -354,5 +355,5 @@ def _parse_xml(source: Source) -> ElementTree.Element:
 
 
 def _texts(element: ElementTree.Element, tag: str) -> list[str]:
-    """Return the texts of the children with a tag, with one blank for each run of blanks."""
+    """Return the texts of an element's children with a tag; runs of blanks become one blank."""
     return [" ".join("".join(child.itertext()).split()) for child in element.findall(tag)]

@@ -1,8 +1,8 @@
-"""The library's own files: ``.npz``, for every form, exact, with labels and names of states.
+"""The library's own files (``.npz``), which hold every discrete model and field exactly, with all names.
 
-They are named arrays in a zip file, as ``numpy.savez`` writes them, read without evaluating anything. `numpy.load`
-parses the header of an array as Python and allocates what the header says; here a header must have exactly the form
-that NumPy writes for plain arrays of one axis, and the size of the file.
+A file is a zip of named arrays, as ``numpy.savez`` writes them, read without evaluating anything. `numpy.load` parses
+the header of an array as Python, and allocates what the header says; here the header must have exactly the form that
+NumPy writes for one-dimensional arrays, and must agree with the size of the file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ _FORMS: dict[str, type[Form]] = {
 
 
 def write(model: Model) -> bytes:
-    """Return the model as a file; another family is read again as the ordinary family of its form."""
+    """Write a model as an ``.npz`` file.
+
+    A family defined by a user is read back as the built-in family with the same form.
+    """
     form = model._form
     texts = {"format": f"{_FORMAT} {form.stored_as}".encode()}
     if not check.are_positions(model.labels):
@@ -49,7 +52,7 @@ def write(model: Model) -> bytes:
 
 
 def read(source: Source) -> Model:
-    """Read the model of a file."""
+    """Read a model from an ``.npz`` file."""
     arrays = unpack(source)
     told = arrays.pop("format", np.empty(0, dtype=np.uint8)).tobytes().decode("utf-8", "replace")
     form = _FORMS.get(told.removeprefix(f"{_FORMAT} "))
@@ -86,7 +89,7 @@ _MAGIC = b"\x93NUMPY\x01\x00"
 
 
 def pack(arrays: dict[str, NDArray[Any]]) -> bytes:
-    """Pack arrays of one axis of float64, int64 or uint8 into a zip file, without the time of day."""
+    """Pack one-dimensional arrays of float64, int64 or uint8 into a zip file, without time stamps."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, array in arrays.items():
@@ -99,7 +102,7 @@ def pack(arrays: dict[str, NDArray[Any]]) -> bytes:
 
 
 def unpack(source: Source) -> dict[str, NDArray[Any]]:
-    """Read the arrays of a file."""
+    """Read the arrays of an ``.npz`` file, by name."""
     try:
         with zipfile.ZipFile(io.BytesIO(source.data)) as packed:
             members = packed.infolist()
@@ -126,7 +129,7 @@ def unpack(source: Source) -> dict[str, NDArray[Any]]:
 
 
 def _require_nothing_else(source: Source, packed: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> None:
-    """Fail if there are bytes before, between or after the members: what is not read must not be there."""
+    """Fail if a zip file has bytes before, between or after its members."""
     end = 0
     for info in members:
         name, extra = struct.unpack("<HH", source.data[info.header_offset + 26 : info.header_offset + 30])

@@ -1,4 +1,4 @@
-"""Read files as bytes, numbers or JSON, up to a limit; write files whole or not at all."""
+"""Read files as bytes, numbers or JSON, within a memory limit; replace files completely or not at all."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Source:
-    """The content of a file, unpacked."""
+    """The unpacked content of a file."""
 
     path: str
     data: bytes
     limit: int
 
     def error(self, expected: str, found: str, offset: int | None = None, hint: str = "") -> FormatError:
-        """Return the error about wrong content; it names the line if the offset is given."""
+        """Return a `FormatError` about the content, with the line of the byte `offset` if that is given."""
         line = None if offset is None else self.data.count(b"\n", 0, offset) + 1
         return FormatError(self.path, expected, found, line, hint)
 
     def require_memory(self, size: float, what: str, offset: int | None = None) -> None:
-        """Fail if objects of `size` bytes would be more than the limit; call before making them."""
+        """Fail if `size` bytes are above the limit; called before allocating them."""
         if not size <= self.limit:
             raise self.error(f"{what} of at most {self.limit} bytes", f"{size:.4g} bytes", offset, ALLOW_MORE)
 
     def text(self) -> str:
-        """Return the content as UTF-8."""
+        """Return the content, decoded as UTF-8."""
         try:
             return self.data.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -65,7 +65,7 @@ class Source:
 
 
 def load(path: Path, limit: float | str) -> Source:
-    """Read a regular file for a public function; one whose name ends in .gz is unpacked."""
+    """Read a regular file, unpacking it if its name ends in .gz."""
     name = check.path(path)
     limit = int(memory_limit(limit))
     kind = os.stat(name).st_mode
@@ -93,7 +93,7 @@ def load(path: Path, limit: float | str) -> Source:
 
 
 def save(path: Path, data: bytes) -> None:
-    """Replace a file in one step; packed where its name ends in .gz."""
+    """Replace a file in one step, packing it if its name ends in .gz."""
     name = os.path.realpath(check.path(path))
     if os.fsdecode(path).lower().endswith(".gz"):
         # Without the time of day, so that the same model gives the same file.
@@ -105,7 +105,7 @@ def save(path: Path, data: bytes) -> None:
 
 
 def quote(word: bytes | str) -> str:
-    """Return a word of a file as messages show it."""
+    """Quote a word of a file for an error message, shortened if it is long."""
     text = ascii(word.decode("utf-8", "replace") if isinstance(word, bytes) else word)
     return text if len(text) <= 40 else text[:36] + "...'"
 
@@ -129,19 +129,19 @@ _LARGEST_WHOLE = 2**53 - 1
 
 
 def word_starts(text: bytes) -> NDArray[np.bool_]:
-    """Return where the words begin that blanks separate."""
+    """Return, for each byte, whether a word separated by blanks begins there."""
     solid = np.frombuffer(text, dtype=np.uint8) > 32
     return solid & ~np.concatenate([[False], solid[:-1]])
 
 
 class Numbers:
-    """The numbers of a text in order, and the place of the next number that `take` and `whole` return.
+    """The numbers in a text, which are taken in order.
 
     Parameters
     ----------
     source : Source
     text : bytes
-        What to read: `source.data` with all that is not a number blanked out, so that offsets stay.
+        The content of the source with everything that is not a number replaced by blanks, so that offsets agree.
     """
 
     def __init__(self, source: Source, text: bytes) -> None:
@@ -177,7 +177,7 @@ class Numbers:
         return len(self.values)
 
     def take(self, count: int, what: str) -> NDArray[np.float64]:
-        """Return the next numbers."""
+        """Return the next `count` numbers; `what` describes them in an error message."""
         left = len(self) - self.position
         if count > left:
             got = "the end of the file" if not left else f"{left} numbers to the end of the file"
@@ -187,7 +187,7 @@ class Numbers:
         return taken
 
     def whole(self, count: int, what: str, least: int = 0) -> NDArray[np.int64]:
-        """Return the next numbers, which must be whole and at least `least`."""
+        """Return the next `count` numbers, which must be whole and at least `least`."""
         first = self.position
         taken = self.take(count, what)
         fine = self.are_whole(np.arange(first, first + count)) & (taken >= least)
@@ -195,16 +195,16 @@ class Numbers:
         return taken.astype(np.int64)
 
     def count(self, what: str, least: int = 0) -> int:
-        """Return the next number, which must be whole."""
+        """Return the next number, which must be whole and at least `least`."""
         return int(self.whole(1, what, least)[0])
 
     def are_whole(self, which: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return which numbers are whole and written so: 3.0 and 3e0 are no counts and no labels."""
+        """Return which numbers are whole and written without point or exponent, as counts and labels must be."""
         return ~self._marked[which] & (np.abs(self.values[which]) <= _LARGEST_WHOLE)
 
     @cached_property
     def _marked(self) -> NDArray[np.bool_]:
-        """Return which numbers are written with a point or an exponent."""
+        """For each number, whether it is written with a point or an exponent."""
         letters = np.frombuffer(self._text, dtype=np.uint8)
         marks = np.flatnonzero((letters == ord(".")) | (letters == ord("e")) | (letters == ord("E")))
         marked = np.zeros(len(self), dtype=bool)
@@ -212,7 +212,7 @@ class Numbers:
         return marked
 
     def blocks(self, count: int, what: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Pass blocks of numbers, each after its size; return the places of the sizes, and those of the numbers."""
+        """Skip blocks of numbers, each preceded by its size; return the indices of the sizes and of the numbers."""
         values, end = self.values, len(self)
         first = k = self.position
         sizes = []
@@ -230,7 +230,7 @@ class Numbers:
         return at, first + np.flatnonzero(inside)
 
     def rows(self, count: int, width: int, what: str) -> NDArray[np.float64]:
-        """Return the next numbers as rows, each of which must be a line of its own."""
+        """Return the next numbers as rows, each of which must be on its own line."""
         first = self.position
         taken = self.take(count * width, what).reshape(count, width)
         lines = self.lines()
@@ -240,42 +240,42 @@ class Numbers:
         return taken
 
     def require_end(self, what: str) -> None:
-        """Fail if anything is left."""
+        """Fail if any number is left."""
         if self.position < len(self):
             raise self.error(f"the end of the file after {what}", self.position)
 
     def lines(self) -> NDArray[np.int64]:
-        """Return the lines of the numbers, counted from 0."""
+        """Return the line of each number, counted from 0."""
         ends = np.flatnonzero(np.frombuffer(self._text, dtype=np.uint8) == ord("\n"))
         return np.searchsorted(ends, self.starts)
 
     def offset(self, k: int) -> int:
-        """Return the first byte of number k, or the end of the text."""
+        """Return the index of the first byte of number k, or the length of the text after the last number."""
         return int(self.starts[k]) if k < len(self) else len(self._text)
 
     def word(self, k: int) -> bytes:
-        """Return number k as it is written."""
+        """Return number k as it stands in the text."""
         return match.group() if (match := _WORD.match(self._text, self.offset(k))) else b""
 
     def error(self, expected: str, k: int) -> FormatError:
-        """Return the error about number k."""
+        """Return a `FormatError` about number k."""
         got = quote(self.word(k)) if k < len(self) else "the end of the file"
         return self.source.error(expected, got, self.offset(k))
 
     def first_error(self, bad: NDArray[np.bool_], which: int | NDArray[Any], expected: str) -> None:
-        """Raise an error at the first bad number; `which` has the indices of the numbers, or the first of a range."""
+        """Raise a `FormatError` at the first number marked in `bad`; `which` has the indices of these numbers."""
         if bad.any():
             k = int(np.argmax(bad))
             raise self.error(expected, which + k if isinstance(which, int) else int(which.flat[k]))
 
 
 def is_number(word: bytes) -> bool:
-    """Return whether a word is a decimal number, and one that a double can hold."""
+    """Return whether a word is a decimal number that a double can represent."""
     return _NUMBER.fullmatch(word) is not None and np.isfinite(float(word)) and not _vanishes(word)
 
 
 def read_weights(words: Sequence[str], refuse: Callable[[int], NoReturn]) -> NDArray[np.float64]:
-    """Read numbers of 0 or more; call `refuse` with the position of the first other word."""
+    """Read non-negative numbers; call `refuse` with the index of the first word that is none."""
     text = " ".join(words).encode()
     is_plain = not text.translate(None, _CHARACTERS) and max(map(len, words), default=0) <= _LONG
     if is_plain and not any(pattern.search(text) for pattern in _TINY):
@@ -292,18 +292,17 @@ def read_weights(words: Sequence[str], refuse: Callable[[int], NoReturn]) -> NDA
 
 
 def _vanishes(word: bytes) -> bool:
-    """Return whether a number is not 0 as it is written, but is 0 as a double."""
+    """Return whether a word is a non-zero number that becomes 0 as a double."""
     return float(word) == 0 and re.search(rb"[1-9]", re.split(rb"[eE]", word)[0]) is not None
 
 
 def inverse(
     forward: Callable[[Any], Any], wanted: NDArray[np.float64], guess: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Invert `forward`: return the doubles next to `guess` that it maps exactly to `wanted`; else `guess`.
+    """Return numbers near `guess` that `forward` maps exactly to `wanted`; where there is none, `guess`.
 
-    Files hold weights or energies and models their logarithms, so what was read is not what is written: the rounded
-    inverse of a rounded function may be off by one unit in the last place. Among its neighbours is the number that
-    was read.
+    Files hold weights or energies, and models their logarithms. The rounded inverse of a rounded function may be off by
+    one unit in the last place; among its neighbours is the number that was read.
     """
     best = guess.copy()
     with np.errstate(all="ignore"):
@@ -323,7 +322,7 @@ _KINDS = "strings, finite numbers, booleans, None, or tuples of these"
 
 
 def to_json(labels: Any) -> bytes:
-    """Return labels, or lists of names, as JSON; tuples become lists."""
+    """Write labels, or lists of names, as JSON; tuples become lists."""
     return json.dumps(_plain(labels)).encode()
 
 
@@ -354,7 +353,7 @@ def from_json(source: Source, data: bytes) -> Any:
 
 
 def read_labels(source: Source, labels: Any, n: int) -> tuple[Hashable, ...]:
-    """Read labels of n variables from what JSON has, lists as tuples."""
+    """Return the labels of n variables from JSON, with lists as tuples."""
     if not isinstance(labels, list) or len(labels) != n:
         got = f"{len(labels)} of them" if isinstance(labels, list) else shown(labels)
         raise source.error(f"labels of {n} variables", got)
@@ -364,7 +363,7 @@ def read_labels(source: Source, labels: Any, n: int) -> tuple[Hashable, ...]:
 def read_names(source: Source, data: bytes, several: str) -> tuple[bool, list[Names | None]]:
     """Read names of states: {"all": names} for all variables, or lists of names under the key `several`.
 
-    Under "each" there may also be null. Returns whether all variables have the same names, and the lists of names.
+    Under "each" an entry may also be null. Returns whether all variables have the same names, and the lists of names.
     """
     content = from_json(source, data)
     is_common = isinstance(content, dict) and "all" in content
@@ -381,7 +380,7 @@ def read_names(source: Source, data: bytes, several: str) -> tuple[bool, list[Na
 
 
 def shown(value: Any) -> str:
-    """Return a value of a JSON text as messages show it; lists may be nested too deep to print."""
+    """Describe a JSON value for an error message, without printing lists, which may be nested deeply."""
     if value is None:
         return "none"
     return quote(str(value)) if isinstance(value, str | int | float) else f"a {type(value).__name__}"

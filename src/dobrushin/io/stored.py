@@ -1,4 +1,4 @@
-"""Models on disk that are used where they are: plain .npy arrays in a folder, with a small manifest.
+"""Models on disk that are read only where they are needed: arrays (.npy) in a folder, with a small manifest.
 
 Of an Ising or Potts model:
 
@@ -68,7 +68,7 @@ _SHORT = 10_000
 
 
 class MappedPairs(LazyPairs):
-    """An Ising or Potts model whose arrays stay on disk. What is read of them is checked: files may be damaged."""
+    """An Ising or Potts model whose arrays stay on disk; every number read is checked, since files may be damaged."""
 
     def __init__(self, path: str, n: int, states: int | None, arrays: dict[str, Any]) -> None:
         self.path, self._start, self._neighbor = path, arrays["start"], arrays["neighbor"]
@@ -115,7 +115,7 @@ class MappedPairs(LazyPairs):
 
 
 class MappedTables(FactorTables):
-    """A form whose arrays stay on disk. What is read of them is checked: files may be damaged."""
+    """A factor graph whose arrays stay on disk; every number read is checked, since files may be damaged."""
 
     def __init__(self, path: str, arrays: dict[str, Any]) -> None:
         self.path, self._arrays = path, arrays
@@ -166,7 +166,7 @@ class MappedTables(FactorTables):
         return part
 
     def _rows(self, name: str, rows: NDArray[np.int64], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return `row_entries` of rows whose starts are in a file."""
+        """Return `row_entries` of some rows of a stored array, whose row starts are in the file `name`."""
         starts = self._arrays[name]
         first, last = np.asarray(starts[rows]), np.asarray(starts[rows + 1])
         self._require(name, (first >= 0) & (first <= last) & (last <= most), f"increasing up to {most}", first)
@@ -179,7 +179,7 @@ class MappedTables(FactorTables):
 
 
 class StoredNames(Sequence[Names | None]):
-    """Names by position, looked up where they lie; what is read is checked, since files may be damaged."""
+    """Names of states by position, read from disk when needed, and checked, since files may be damaged."""
 
     def __init__(self, path: str, kinds: tuple[Names, ...], codes: Any, sizes: Any) -> None:
         self.path, self._kinds, self._codes, self._sizes = path, kinds, codes, sizes
@@ -205,7 +205,7 @@ class StoredNames(Sequence[Names | None]):
 
 @public()
 def open_model(path: Path) -> LocalModel:
-    """Open a model in a folder, without reading it.
+    """Open a model that is stored in a folder, without reading it into memory.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def open_model(path: Path) -> LocalModel:
 
 
 def _reopen(path: str, known: str) -> PartSource:
-    """Open the source of a model that comes from another process, if the folder still holds it."""
+    """Open a model sent from another process, by its path; fail if the folder now holds another model."""
     stored = open_model(path)._lowered
     if str(stored) != known:
         raise FormatError(path, f"{known} as when it was opened first", str(stored))

@@ -1,4 +1,4 @@
-"""Models of the UAI competitions: ``.uai``.
+"""Models in the format of the UAI competitions: ``.uai``.
 
 A preamble (MARKOV or BAYES, the number of variables, their numbers of states, the number of tables, the scope of
 each), then the tables, each after its size: weights, the last variable of the scope fastest. Rows of probabilities
@@ -33,7 +33,7 @@ _LARGEST_LOG, _SMALLEST_LOG = 709.0, -708.0
 
 
 class _Blocks(NamedTuple):
-    """Blocks of numbers one after the other: the scopes, or the tables."""
+    """Blocks of numbers in one flat array: the scopes, or the tables."""
 
     start: NDArray[np.int64]  # of each block, and the end of the last one
     values: NDArray[Any]
@@ -41,7 +41,7 @@ class _Blocks(NamedTuple):
 
 
 def read(source: Source) -> FactorGraph:
-    """Read a factor graph; variables with one state are left out, the others keep their numbers as labels."""
+    """Read a UAI file as a factor graph; variables with one state are left out, the others are labelled by number."""
     kind, numbers = _open(source)
     sizes = _read_sizes(numbers)
     source.require_memory(8.0 * sizes.sum(dtype=np.float64), "states", numbers.offset(0))
@@ -61,7 +61,7 @@ def read(source: Source) -> FactorGraph:
 
 
 def read_sizes(path: Path, *, memory_limit: float | str = LIMIT) -> NDArray[np.int64]:
-    """Return the number of states of each variable of a UAI file, those with one state too, which models leave out.
+    """Return the number of states of each variable of a UAI file, including variables with one state.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def read_sizes(path: Path, *, memory_limit: float | str = LIMIT) -> NDArray[np.i
 
 
 def write(model: Model) -> bytes:
-    """Return the model as a file; -1/+1 become 0/1, and variables are numbered by position."""
+    """Write a model as a UAI file; spins -1/+1 become states 0/1, and variables are numbered by position."""
     graph = model.to_factor_graph()
     logs = graph._form.table
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
@@ -137,7 +137,7 @@ def _read_scopes(numbers: Numbers, n: int) -> _Blocks:
 
 
 def _read_tables(numbers: Numbers, start: NDArray[np.int64], sizes: NDArray[np.int64]) -> _Blocks:
-    """Read the tables of scopes that start here; `sizes` are the numbers of states of the variables in them."""
+    """Read the tables, of which table k has the variables from `start[k]` on; `sizes` has their numbers of states."""
     # Products beyond the floats that are exact are beyond any file too.
     size = np.ones(len(start) - 1)
     with np.errstate(over="ignore"):
@@ -172,9 +172,10 @@ def _read_tables(numbers: Numbers, start: NDArray[np.int64], sizes: NDArray[np.i
 
 
 def _read_network(numbers: Numbers, sizes: NDArray[np.int64], scopes: _Blocks, tables: _Blocks) -> NDArray[np.float64]:
-    """Check the tables of a Bayesian network, and return them with rounded rows divided by their sums.
+    """Return the tables of a Bayesian network, with rows of rounded probabilities divided by their sums.
 
-    BAYES promises a table for each variable, which is the last of its scope: its probabilities, given the others.
+    A BAYES file must have a table for each variable: its conditional probabilities, with the variable last in the
+    scope.
     """
     n, source = len(sizes), numbers.source
     if len(scopes.start) - 1 != n or (np.diff(scopes.start) == 0).any():
