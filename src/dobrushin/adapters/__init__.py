@@ -1,4 +1,4 @@
-"""Other libraries: their models as ours and ours as theirs.
+"""Conversions from and to other libraries: dimod, networkx, pgmpy, pyAgrum, PyMC, NumPyro, thrml.
 
 SciPy matrices need no adapter: models are built from them. The functions ``from_...`` and ``to_...`` are names of
 `dobrushin` itself, and models are also read where a model is asked for: ``estimate(bqm, ...)``. The rest is here: a

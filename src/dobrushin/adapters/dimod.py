@@ -1,4 +1,4 @@
-"""dimod: binary quadratic models as Ising models and back, and samples as sample sets.
+"""Conversions between dimod and this library: binary quadratic models, Ising models, and samples.
 
 E(s) = sum J_ij s_i s_j + sum h_i s_i + offset over spins, pi ∝ exp(-beta E): theta = -beta J. Models of bits are those
 of spins by x = (1 + s) / 2.
@@ -121,7 +121,7 @@ def to_dimod(model: Ising, *, beta: float = 1.0, offset: float = 0.0) -> dimod.B
 
 @public()
 def to_sampleset(samples: Samples, bqm: dimod.BinaryQuadraticModel) -> dimod.SampleSet:
-    """Return what `dobrushin.sample` drew of a dimod model as a dimod sample set.
+    """Return samples of a dimod model, drawn by `dobrushin.sample`, as a dimod sample set.
 
     Parameters
     ----------
@@ -160,13 +160,13 @@ def to_sampleset(samples: Samples, bqm: dimod.BinaryQuadraticModel) -> dimod.Sam
 
 
 def check_bqm(bqm: Any) -> None:
-    """Refuse what is no model of dimod."""
+    """Refuse a value that is not a dimod model."""
     kind = require("dimod", "dimod").BinaryQuadraticModel
     check.instance(bqm, kind, "bqm", "a dimod.BinaryQuadraticModel")
 
 
 def plain_seed(sequence: np.random.SeedSequence) -> Any:
-    """Return a seed that any format can hold: a number, or the parts of a sequence that was spawned."""
+    """Return a seed as a number, or as a dict if it was spawned from another one, for files of any format."""
     seed = kept_seed(sequence)
     if not isinstance(seed, np.random.SeedSequence):
         return seed

@@ -1,4 +1,4 @@
-"""Gibbs sampling as a sampler of dimod, for all that speaks dimod."""
+"""A dimod sampler that draws by Gibbs sampling, for use by any library that works with dimod's samplers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CHEAP_STEPS = 5e7
 
 
 class DobrushinSampler(dimod.Sampler, dimod.Initialized):
-    """Gibbs sampling as a dimod sampler: samples of pi ∝ exp(-beta E), and a bound on how far from it they are.
+    """Gibbs sampling as a dimod sampler: samples of pi ∝ exp(-beta E), with a bound on their distance from pi.
 
     It draws from a distribution, and does not look for the least energy: use a large `beta` for low energies.
 
@@ -53,12 +53,12 @@ class DobrushinSampler(dimod.Sampler, dimod.Initialized):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The keywords of `sample`; no property concerns any of them."""
+        """Keyword arguments of `sample`, as dimod expects: each with a list of related properties, all empty."""
         return {name: [] for name in ("num_reads", "beta", "num_sweeps", "seed", "initial_states")}
 
     @property
     def properties(self) -> dict[str, Any]:
-        """Facts about the sampler, known before it is used."""
+        """Facts about the sampler, as dimod expects."""
         return {"library": f"dobrushin {dobrushin.__version__}", "scan": "systematic"}
 
     @public(name="adapters.DobrushinSampler.sample")

@@ -1,4 +1,4 @@
-"""networkx, pgmpy and pyAgrum: networks as models, answers in their types, and pgmpy's queries."""
+"""Conversions from networkx, pgmpy and pyAgrum, of answers back to them, and pgmpy's interface for queries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Tables = list[tuple[list[Hashable], NDArray[np.float64]]]
 
 
 def from_networkx(graph: Graph) -> Ising | Potts:
-    """Return the model of a graph: `Potts` where a node has the attribute ``unary``, else `Ising`.
+    """Return the model of a graph: a `Potts` model if any node has the attribute ``unary``, else an `Ising` model.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def to_pgmpy(answer: Any, target: Any = None) -> Any:
 
 
 def _factor(variables: list[Hashable], states: _States, values: NDArray[np.float64], answer: Estimate | None) -> Any:
-    """Return a factor of pgmpy that has the estimate it comes from."""
+    """Return a pgmpy factor, with the estimate that it comes from as an attribute."""
     names = {variable: states[variable] for variable in variables}
     sizes = [len(names[variable]) for variable in variables]
     factor = require("pgmpy.factors.discrete", "pgmpy").DiscreteFactor(variables, sizes, values, state_names=names)
@@ -135,7 +135,7 @@ def _factor(variables: list[Hashable], states: _States, values: NDArray[np.float
 
 
 class CertifiedInference:
-    """Marginals of a pgmpy network, asked as pgmpy's own inference is, with guaranteed errors.
+    """Marginals of a pgmpy network with guaranteed errors, through the interface of pgmpy's own inference.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class CertifiedInference:
 
     @cached_property
     def _model(self) -> FactorGraph:
-        """The factor graph; it caches results that later queries use again."""
+        """The factor graph of the network, which caches results for later queries."""
         return _graph(self._states, self._tables)
 
     @property
@@ -274,7 +274,7 @@ class CertifiedInference:
 
 
 def _graph(states: _States, tables: _Tables) -> FactorGraph:
-    """Return the factor graph, without the variables of one state."""
+    """Return a factor graph made of these tables, without the variables of one state."""
     graph = graph_of_tables(states, tables)
     if graph is None:
         raise ArgumentError("network", "a network with a variable of two or more states", list(states))
@@ -282,7 +282,7 @@ def _graph(states: _States, tables: _Tables) -> FactorGraph:
 
 
 def _read_weights(values: Any, scope: list[Hashable], child: int | None) -> NDArray[np.float64]:
-    """Read a table of weights; `child` is the axis whose probabilities they are, None where they are plain weights."""
+    """Read a table of weights, or of probabilities of the variable at axis `child` given the others."""
     weights = np.asarray(values, dtype=np.float64)
     if (bad := ~((weights >= 0) & (weights < np.inf))).any():
         value = weights[bad][0]
@@ -298,7 +298,7 @@ def _read_weights(values: Any, scope: list[Hashable], child: int | None) -> NDAr
 
 
 def _read_marginal(answer: Any, target: Any) -> tuple[list[Hashable], list[list[Any]], NDArray[np.float64]]:
-    """Return the marginal of a target, or of the only one: its variables, their states, and an axis for each."""
+    """Return a target's marginal (or the only one): its variables, their states, and an array with an axis for each."""
     check.instance(answer, Estimate, "answer", "an Estimate")
     if target is None:
         # One row after the other is about the same target.
@@ -318,7 +318,7 @@ def _read_marginal(answer: Any, target: Any) -> tuple[list[Hashable], list[list[
 
 
 def _read_pgmpy(network: Any) -> tuple[_States, _Tables]:
-    """Read a network of any kind of pgmpy."""
+    """Read the states and tables of a pgmpy network of any kind."""
     models = require("pgmpy.models", "pgmpy")
     discrete = require("pgmpy.factors.discrete", "pgmpy")
 
@@ -359,7 +359,7 @@ def _read_pgmpy(network: Any) -> tuple[_States, _Tables]:
 
 
 def _merge_names(known: list[Any], names: list[Any], variable: Hashable) -> list[Any]:
-    """Return the names that all tables have for the states of a variable; tables may also only count states."""
+    """Return a variable's names of states if two tables agree on them; a table may also give only their number."""
     if not known or known == names:
         return names
     numbers = list(range(len(known)))

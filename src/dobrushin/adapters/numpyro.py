@@ -1,4 +1,4 @@
-"""NumPyro: Gibbs updates of the discrete sites of a model along a scan, for `numpyro.infer.HMCGibbs`."""
+"""Gibbs updates of discrete sites of a NumPyro model along a scan, for `numpyro.infer.HMCGibbs`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def gibbs_fn(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
 ) -> Callable[..., dict[str, Any]]:
-    """Return the function that updates discrete sites for `numpyro.infer.HMCGibbs`.
+    """Return a function that updates discrete sites by Gibbs sampling, for `numpyro.infer.HMCGibbs`.
 
     Each update draws one entry of a site from its conditional distribution given everything else: NumPyro's own
     log-density at each value of the entry.
@@ -115,7 +115,7 @@ def gibbs_fn(
 
 
 def order_of_updates(scan: Any, n: int) -> NDArray[np.int64]:
-    """Return the order of updates: entries missing in the scan, then the scan; without a scan, each entry once."""
+    """Return the order of updates: first the entries that the scan misses, then the scan. Default: each entry once."""
     if scan is None:
         return np.arange(n)
     scan = as_scan(scan)
@@ -124,7 +124,7 @@ def order_of_updates(scan: Any, n: int) -> NDArray[np.int64]:
 
 
 def _support_of(site: Mapping[str, Any] | None) -> NDArray[Any] | None:
-    """Return the values that each entry of a site can have; None if they cannot be enumerated."""
+    """Return the possible values of each entry of a site; None if they cannot be enumerated."""
     if site is None or site["type"] != "sample" or site["is_observed"] or not site["fn"].has_enumerate_support:
         return None
     try:

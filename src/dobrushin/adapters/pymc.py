@@ -1,4 +1,4 @@
-"""PyMC: models of discrete variables as factor graphs, answers as ArviZ data, scans as steps of PyMC."""
+"""Conversions from PyMC models of discrete variables, of answers to ArviZ, and scans as steps of PyMC."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def from_pymc(model: Any, *, progress: bool | None = None) -> FactorGraph:
 
 @public(name="adapters.pymc.to_arviz")
 def to_arviz(answer: Samples | Estimate, model: Any) -> Any:
-    """Return an answer as ArviZ data with the variables, dimensions and coordinates of the PyMC model.
+    """Return samples or an estimate as ArviZ data, with the variables, dimensions and coordinates of the PyMC model.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def to_arviz(answer: Samples | Estimate, model: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """Load what needs PyMC's own classes on first use."""
+    """Import step methods, which subclass PyMC's own classes, on first use."""
     if name not in ("GibbsStep", "order"):
         raise AttributeError(f"module 'dobrushin.adapters.pymc' has no attribute {name!r}")
     import dobrushin.adapters.pymc_step as steps
@@ -188,9 +188,9 @@ def _first_line(error: Exception) -> str:
 
 
 def _factors(model: Any, terms: Sequence[Any], variables: Entries) -> tuple[list[tuple[Scope, Table]], float]:
-    """Return the log-probability as tables over the entries that have two or more values, and a bound on its rounding.
+    """Return the log-probability as tables over entries of variables, and a bound on its rounding.
 
-    These entries are numbered among themselves.
+    Only entries with two or more values count; they are numbered 0, 1, ... in their order.
     """
     point = variables.point(np.zeros(len(variables.sizes), dtype=np.int64))
     names = [term.name for term in terms]
@@ -249,7 +249,7 @@ def _factors(model: Any, terms: Sequence[Any], variables: Entries) -> tuple[list
 def _tables(
     name: str, part: TermPart, scopes: list[Scope], inputs: list[Any], variables: Entries
 ) -> list[tuple[Scope, Table]]:
-    """Return the table of each entry of a tensor of terms."""
+    """Return the scope and the table of each entry of a tensor of log-probabilities, by evaluating it."""
     if not scopes or part.weight == 0:
         return []
     sizes = variables.sizes
@@ -279,9 +279,10 @@ def _tables(
 
 
 def _settings(scopes: list[Scope], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the states of all entries, such that each scope is in each of its states once or more; as few as is easy.
+    """Return joint states of all entries to evaluate, in which each scope takes each of its states at least once.
 
-    Variables that share no scope can run through their states together: those of one colour do.
+    Variables that share no scope get the same colour, and run through their states together, which needs fewer joint
+    states.
     """
     distinct = [scope for scope in dict.fromkeys(scopes) if scope]
     near: dict[int, set[int]] = {}
@@ -309,7 +310,7 @@ def _settings(scopes: list[Scope], sizes: NDArray[np.int64]) -> NDArray[np.int64
 
 
 def _compare(graph: FactorGraph, kept: NDArray[Any], model: Any, terms: Sequence[Any], variables: Entries) -> None:
-    """Fail if the factor graph is not what PyMC says: a fault of this library, or of an operation that it uses."""
+    """Fail if the factor graph and PyMC disagree on log-probabilities: a defect of this library, or of an operation."""
     with model:
         evaluate = compile_terms([variables.values[name] for name in variables.names], list(terms))
     digits = np.zeros((_COMPARED, len(variables.sizes)), dtype=np.int64)
@@ -329,7 +330,7 @@ def _compare(graph: FactorGraph, kept: NDArray[Any], model: Any, terms: Sequence
 
 @dataclass(frozen=True)
 class Entries:
-    """The entries of the free variables of a model, one after the other."""
+    """The entries of the free variables of a PyMC model, in one list."""
 
     names: tuple[str, ...]
     values: dict[str, Any]  # PyTensor's input for each variable
@@ -341,7 +342,7 @@ class Entries:
 
     @classmethod
     def of(cls, model: Any, chosen: Sequence[Any] | None = None) -> Entries:
-        """Return the entries of some free variables of a model, by default of all."""
+        """Return the entries of the free variables of a model, or of those that are chosen."""
         pymc = require("pymc", "pymc")
         check.instance(model, pymc.Model, "model", "a pymc.Model")
         if not model.free_RVs:
@@ -369,12 +370,12 @@ class Entries:
         return cls(tuple(values), values, shape, numbers, labels, lowest, array)
 
     def point(self, digits: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return the inputs of PyTensor for the states of all entries, counted from 0."""
+        """Return the values of PyTensor's inputs at a joint state of the entries, counted from 0."""
         flat = digits + np.array(self.lowest, dtype=np.int64)
         return [flat[self.numbers[name]].astype(self.values[name].dtype) for name in self.names]
 
     def draws(self, samples: Samples) -> dict[str, NDArray[np.int64]]:
-        """Return the draws of each variable whose entries were all kept, of shape (chains, draws, ...)."""
+        """Return the draws of each variable whose entries were all recorded, with shape (chains, draws, ...)."""
         states = samples._draws().astype(np.int64)
         place = {label: k for k, label in enumerate(samples.variables)}
         self._check_labels(place)
@@ -392,7 +393,7 @@ class Entries:
         return found
 
     def marginals(self, answer: Estimate) -> tuple[dict[str, NDArray[np.float64]], dict[str, list[int]]]:
-        """Return the statistics of each variable among the targets by state, and the values of the states."""
+        """Return arrays of each target variable's estimates and limits by state, and the values of the states."""
         asked = {target for target in answer.targets if isinstance(target, str)}
         self._check_labels(asked)
         found, states = {}, {}
@@ -422,7 +423,7 @@ class Entries:
 
 
 def _support(variable: Any, model: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the least and the greatest value of each entry of a free variable."""
+    """Return the smallest and the largest value of each entry of a free variable."""
     node = variable.owner
     name = type(node.op).__name__.removesuffix("RV")
     if variable.dtype not in require("pymc", "pymc").discrete_types:
@@ -439,7 +440,7 @@ def _support(variable: Any, model: Any) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def _constant(limit: Any, variable: Any, model: Any) -> NDArray[np.int64]:
-    """Evaluate a limit of a support, which must not depend on other variables."""
+    """Evaluate a limit of a variable's support; fail if it depends on other variables."""
     if isinstance(limit, int):
         return np.array(limit)
     pytensor, traversal = require("pytensor", "pymc"), require("pytensor.graph.traversal", "pymc")

@@ -1,4 +1,4 @@
-"""Scans as steps of PyMC: Gibbs updates beside NUTS for the continuous variables, and orders of PyMC's own steps."""
+"""Scans as PyMC step methods: Gibbs updates beside NUTS, and the order of updates in PyMC's own steps."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class GibbsStep(_BlockedStep):
         self.rng = pymc.util.get_random_generator(rng)
 
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Update all entries of the scan once, and return the new point."""
+        """Update all entries once in the order of the scan, and return the new point."""
         point = dict(point)
         for variable in self.vars:
             # In rows, so that `flat` below is a view: changes of a copy would be lost.
@@ -104,7 +104,7 @@ class GibbsStep(_BlockedStep):
 
 @public(name="adapters.pymc.order")
 def order(model: Any, scan: Any, vars: Iterable[Any] | None = None) -> list[int]:
-    """Return the order of a scan for PyMC's steps ``BinaryGibbsMetropolis`` and ``CategoricalGibbsMetropolis``.
+    """Return the order of variables of a scan, for PyMC's ``BinaryGibbsMetropolis`` and ``CategoricalGibbsMetropolis``.
 
     These steps take each entry of their variables once. Of a scan they can follow who comes after whom: entries are
     ordered by their last update in the scan, and those that it never updates come first.

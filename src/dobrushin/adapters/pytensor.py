@@ -1,7 +1,7 @@
-"""PyTensor graphs: a sum of log-probabilities as small terms and tables, and the inputs that entries depend on.
+"""PyTensor graphs: split a log-probability into small terms, and find the inputs that each term depends on.
 
-Dependence is found by a walk through the graph that may find too much, never too little: an operation that is not known
-here makes each entry of its result depend on all that goes in.
+Dependence is found by a walk through the graph, which may find too much but never too little: for an unknown operation,
+each entry of the result counts as depending on everything that goes in.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _NOTHING: frozenset[int] = frozenset()
 
 
 class TermPart(NamedTuple):
-    """A tensor whose entries, times a weight, are summed; or one of conditions that must all hold."""
+    """A tensor to sum up, with a weight; or a tensor of conditions that must all hold."""
 
     tensor: Any
     weight: float
@@ -59,12 +59,12 @@ class TermPart(NamedTuple):
 
 
 class ChangingShape(Exception):
-    """An operation whose result may have another shape where the inputs have other values."""
+    """An operation whose result may change its shape with the values of the inputs."""
 
 
 @dataclass(frozen=True)
 class _Known:
-    """Facts about a variable of the graph."""
+    """Facts about a variable of a PyTensor graph."""
 
     value: Any  # at the point where the graph was looked at
     needs: NDArray[np.object_] | None  # for each entry a set of inputs; None where no entry needs any
@@ -72,7 +72,7 @@ class _Known:
 
 
 def kind(variable: Any) -> str:
-    """Return the name of the operation that computes a variable; of a mapped operation, that of the inner one."""
+    """Return the name of the operation that computes a variable; of an elementwise one, its scalar operation."""
     if variable.owner is None:
         return ""
     op = variable.owner.op
@@ -81,10 +81,10 @@ def kind(variable: Any) -> str:
 
 
 def split(tensor: Any, shapes: Mapping[Any, tuple[int, ...]], checks: bool) -> list[TermPart]:
-    """Split a tensor into parts whose entries have the same sum.
+    """Split a tensor into parts whose weighted entries add up to the same total.
 
-    Splits sums, products of matrices, and products with numbers. A check of a parameter, which stands for -inf where it
-    fails, becomes a condition if `checks`, and is dropped otherwise.
+    Sums, matrix products, and products with numbers are split. PyMC's check of a parameter, which stands for -inf where
+    it fails, becomes a condition if `checks`, and is dropped otherwise.
     """
     parts: list[TermPart] = []
     waiting = [TermPart(tensor, 1.0)]
@@ -139,13 +139,13 @@ def _split_sum(part: TermPart, shapes: Mapping[Any, tuple[int, ...]], checks: bo
 
 
 def _as_number(variable: Any) -> float | None:
-    """Return the value of a constant of one entry."""
+    """Return the value of a constant with one entry; None for other variables."""
     data = getattr(variable, "data", None)
     return float(data.reshape(())) if isinstance(data, np.ndarray) and data.size == 1 else None
 
 
 def with_shapes(outputs: Sequence[Any], inputs: Mapping[Any, NDArray[Any]]) -> tuple[list[Any], list[Any]]:
-    """Copy a graph to inputs whose shapes are part of their types; return the graph and the inputs."""
+    """Copy a graph, with new inputs whose types state their shapes; return the outputs and the inputs of the copy."""
     tensor = require("pytensor.tensor", "pymc").tensor
     clone = require("pytensor.graph.replace", "pymc").clone_replace
     fixed = {old: tensor(old.name, dtype=old.dtype, shape=value.shape) for old, value in inputs.items()}
@@ -153,12 +153,12 @@ def with_shapes(outputs: Sequence[Any], inputs: Mapping[Any, NDArray[Any]]) -> t
 
 
 def shapes_of(outputs: Sequence[Any], inputs: Mapping[Any, NDArray[Any]]) -> dict[Any, tuple[int, ...]]:
-    """Return the shape of each tensor in the graph of some outputs, at a point."""
+    """Return the shape of each tensor in a graph, evaluated at given inputs."""
     return {variable: np.shape(value) for variable, value in _values(outputs, inputs).items() if _is_array(value)}
 
 
 def _values(outputs: Sequence[Any], inputs: Mapping[Any, NDArray[Any]]) -> dict[Any, Any]:
-    """Evaluate every variable of the graph at a point; checks of parameters are left out, since they may fail there."""
+    """Evaluate every variable of a graph at given inputs, without checks of parameters, which may fail there."""
     pytensor = require("pytensor", "pymc")
     traversal = require("pytensor.graph.traversal", "pymc")
     known = [variable for variable in traversal.ancestors(outputs) if hasattr(variable.type, "dtype")]
@@ -174,16 +174,16 @@ def _is_array(value: Any) -> TypeGuard[NDArray[Any]]:
 
 
 class Dependence:
-    """Which entries of the inputs the entries of tensors depend on.
+    """For each entry of a tensor, the entries of the inputs that it depends on.
 
     Parameters
     ----------
     outputs : list of tensors
-        All that will be asked about.
+        The tensors to be asked about.
     inputs : dict from tensor to array
-        A point: the shapes of all tensors are those that they have there.
+        Values of the inputs, which determine the shapes of all tensors.
     numbers : dict from tensor to array of int
-        What the entries of the inputs are called.
+        Numbers that name the entries of the inputs.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class Dependence:
                 self._known[variable] = self._look_at(node, variable)
 
     def of(self, tensor: Any) -> list[frozenset[int]]:
-        """Return the set of inputs that each entry of a tensor depends on, in C order."""
+        """Return, for each entry of a tensor in C order, the set of input entries that it depends on."""
         known = self._get(tensor)
         return [_NOTHING] * int(np.size(known.value)) if known.needs is None else list(known.needs.ravel())
 
@@ -246,9 +246,9 @@ def _union(sets: Iterable[frozenset[int]]) -> frozenset[int]:
 
 
 def _each_entry(inputs: list[_Known], shape: tuple[int, ...], is_product: bool) -> NDArray[np.object_]:
-    """Return the inputs that each entry of an entrywise operation needs.
+    """Return, for each entry of an elementwise operation's result, the set of input entries that it depends on.
 
-    A product needs none where a constant factor is 0, if the other factors are finite.
+    An entry of a product depends on nothing where a constant factor is 0, if all other factors are always finite.
     """
     needs = np.full(shape, _NOTHING, dtype=object)
     for known in inputs:
@@ -264,7 +264,7 @@ def _each_entry(inputs: list[_Known], shape: tuple[int, ...], is_product: bool) 
 def _moved(
     node: Any, inputs: list[_Known], moved: range, which: int, shape: tuple[int, ...]
 ) -> NDArray[np.object_] | None:
-    """Return the needs of entries that an operation only moves, by moving their numbers instead."""
+    """Return the dependences for an operation that only moves entries, by applying it to their numbers."""
     arguments: list[Any] = [known.value for known in inputs]
     sets: list[frozenset[int]] = []
     for k in moved:
@@ -295,7 +295,7 @@ def _reduced(needs: NDArray[np.object_], axis: Any, shape: tuple[int, ...]) -> N
 
 
 def _product(left: _Known, right: _Known) -> NDArray[np.object_]:
-    """Return the needs of a product of matrices; a constant 0 hides its factor, if all entries are finite."""
+    """Return the dependences of a matrix product; a constant 0 hides the other factor, if all entries are finite."""
     (rows, inner), columns = np.shape(left.value), np.shape(right.value)[1]
     result = np.full((rows, columns), _NOTHING, dtype=object)
     can_hide = left.is_finite and right.is_finite
@@ -312,7 +312,7 @@ def _product(left: _Known, right: _Known) -> NDArray[np.object_]:
 
 
 def compile_terms(inputs: list[Any], outputs: Any) -> Any:
-    """Make a function of the inputs, with PyMC's rewrites but without a compiler: most are called a few times."""
+    """Compile tensors to a Python function of the inputs; without C code, as it is called only a few times."""
     mode = require("pytensor", "pymc").compile.mode.Mode(linker="py", optimizer="fast_run").excluding("fusion")
     return require("pymc.pytensorf", "pymc").compile(inputs, outputs, mode=mode, on_unused_input="ignore")
 
@@ -321,24 +321,24 @@ def compile_terms(inputs: list[Any], outputs: Any) -> Any:
 
 
 def add_table(tables: dict[Scope, Table], scope: Scope, table: Table) -> None:
-    """Add a table to the one of the same scope."""
+    """Add a table to the dict, to the table that already has its scope if there is one."""
     tables[scope] = np.asarray(tables[scope] + table) if scope in tables else table
 
 
 class TermTables:
-    """Tables by scope, each the sum of those that were added."""
+    """Sums of tables with the same scope."""
 
     def __init__(self) -> None:
         self._sums: dict[Scope, Table] = {}
         self._sizes: dict[Scope, list[float]] = {}
 
     def add(self, scope: Scope, table: Table) -> None:
-        """Add a table to the one of the same scope."""
+        """Add a table to those of the same scope."""
         add_table(self._sums, scope, table)
         self._sizes.setdefault(scope, []).append(float(np.abs(table[np.isfinite(table)]).max(initial=0.0)))
 
     def small(self) -> tuple[list[tuple[Scope, Table]], float]:
-        """Return the same sum as small tables, and a bound on its rounding."""
+        """Return tables with the same total whose scopes are as small as possible, and a bound on the rounding."""
         small = as_small_tables(self._sums)
         bound = math.fsum(rounding_of(np.array(own), _UNITS + len(own)) for own in self._sizes.values())
         if {scope for scope, _ in small} - set(self._sums):  # some were taken apart
@@ -347,11 +347,11 @@ class TermTables:
 
 
 def as_small_tables(tables: Mapping[Scope, Table]) -> list[tuple[Scope, Table]]:
-    """Write a sum of tables as a sum of tables that are as small as possible, without constant ones.
+    """Write a sum of tables as a sum of tables with scopes as small as possible, without constant tables.
 
-    A table without -inf is the sum of its interactions: for a set A of its variables, g_A(x) is the alternating sum of
-    the table over the states that x and the state 0 of all variables make on A. Where the largest sets have none, it is
-    a sum of tables of smaller scopes.
+    A table without -inf is the sum of its interactions: for a subset A of its variables, g_A(x) is the alternating sum
+    of the table over the states in which the variables of A have their states in x or 0, and all others 0. If the
+    interactions of the largest subsets vanish, the table is a sum of tables of smaller scopes.
     """
     small: dict[Scope, Table] = {}
     for scope, table in tables.items():
@@ -362,7 +362,7 @@ def as_small_tables(tables: Mapping[Scope, Table]) -> list[tuple[Scope, Table]]:
 
 
 def _pieces(table: Table) -> list[tuple[tuple[int, ...], Table]]:
-    """Split a table into tables over some of its axes that sum to it, up to a constant and rounding."""
+    """Split a table into tables over some of its axes, whose sum is the table up to a constant and rounding."""
     differences = table.copy()
     for axis in range(table.ndim):
         first = np.take(differences, [0], axis=axis)
@@ -395,7 +395,7 @@ def _pieces(table: Table) -> list[tuple[tuple[int, ...], Table]]:
 
 
 def is_forbidden(forbidden: Mapping[Scope, Table], scope: Scope, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return where the states of a scope fail a condition on some of its variables."""
+    """Return, for each joint state of a scope, whether it violates a condition on some of its variables."""
     result = np.zeros(shape, dtype=bool)
     for own, table in forbidden.items():
         if set(own) <= set(scope):

@@ -1,4 +1,4 @@
-"""Convert energy-based models of thrml, and bound the bias of its block Gibbs sampling. [trusted]"""
+"""Conversion of thrml's energy-based models, and bounds on the bias of its block Gibbs sampling. [trusted]"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ASSUMPTIONS = (
 
 @public("reading")
 def from_thrml(source: Any, clamped: Sequence[Any] | None = None, *, progress: bool | None = None) -> Model:
-    """Return the model of an energy-based model or of a sampling program of thrml.
+    """Return the model of a thrml energy-based model or sampling program.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def nodes(source: Any) -> list[Any]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ScheduleCertificate:
-    """Certified bounds on the samples of a schedule of thrml, for each target.
+    """Bounds on the errors of the samples of a thrml schedule, for each target.
 
     All bounds hold for every initial state, and without `clamped` for every state of the clamped blocks.
 
@@ -137,12 +137,12 @@ class ScheduleCertificate:
 
     @property
     def is_vacuous(self) -> bool:
-        """Whether no target has a bias that is bounded by less than 1."""
+        """True if no target has a bound on its bias below 1."""
         return bool((self.bias >= 1).all())
 
     @property
     def effective_samples(self) -> NDArray[np.float64]:
-        """Number of independent samples with the same bound on their standard error."""
+        """Number of independent samples whose standard error would have the same bound."""
         return 0.25 / self.standard_error**2
 
     def __repr__(self) -> str:
@@ -269,7 +269,7 @@ def certify(
 def _after_sweeps(
     model: Model, sweep: Scan, start: NDArray[np.float64], error: NDArray[np.float64], targets: NDArray[np.int64]
 ) -> Iterator[NDArray[np.float64]]:
-    """Yield bounds on the bias of the targets after 0, 1, 2, ... sweeps, until the bounds no longer change."""
+    """Yield bounds on the bias of the targets after 0, 1, 2, ... sweeps, until they no longer change."""
     problem = touched_by(row_source(model), sweep, start, error)
     b = problem.start_values()
     each = problem.roundings(sweep)
@@ -285,7 +285,7 @@ def _after_sweeps(
 
 
 class _Bounds:
-    """Bounds by the number of sweeps. They never rise: where there are no more of them, the last one holds."""
+    """Bounds on the bias after any number of sweeps; after the last one that was computed, they stay the same."""
 
     def __init__(self, after_sweeps: Iterator[NDArray[np.float64]]) -> None:
         self._more = after_sweeps
@@ -298,7 +298,7 @@ class _Bounds:
         return self._known[min(sweeps, len(self._known) - 1)]
 
     def sum(self, first: int, every: int, count: int, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the weighted sum over `first`, `first` + `every`, ... sweeps."""
+        """Return the sum of the bounds after `first`, `first` + `every`, ... sweeps, weighted by `shares`."""
         total = np.zeros_like(self.at(0))
         for k in range(count):
             total += shares[k] * self.at(first + k * every)
@@ -336,7 +336,7 @@ def _is_program(source: Any) -> bool:
 def _model_of(
     known: GibbsProgram, program: Any, clamped: Any, keep_clamped: bool = False
 ) -> tuple[Model, dict[int, int]]:
-    """Return the model given the states of the clamped nodes, and where each node with two or more states is in it."""
+    """Return a model conditioned on the clamped nodes, and the position in it of each node with two states or more."""
     blocks = program.gibbs_spec.clamped_blocks
     if clamped is None and blocks and not keep_clamped:
         requirement = f"the states of the {len(blocks)} clamped blocks of the program"
@@ -356,7 +356,7 @@ def _model_of(
 
 
 def _read_clamped(clamped: Any, blocks: Any, known: GibbsProgram) -> dict[int, int]:
-    """Return the states of the clamped nodes that matter, by number, as the model calls them."""
+    """Return the states of the clamped nodes, by number and as states of the model; ignored nodes are left out."""
     clamped = list(clamped) if check.is_several(clamped) else [clamped]
     if len(clamped) != len(blocks):
         raise ArgumentError("clamped", f"{len(blocks)} arrays, one for each clamped block", clamped)

@@ -1,4 +1,4 @@
-"""thrml's energies and programs as terms: products of spins times tables of categories. [trusted]"""
+"""thrml's energies and programs as sums of terms: products of spins times tables of categories. [trusted]"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FINITE = "one whose weights are finite numbers"
 
 @dataclass
 class EnergyTerms:
-    """log pi = sum of terms, each a product of spins -1/+1 times a table of categories.
+    """A log-density as a sum of terms, each a product of spins -1/+1 times a table of categories.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class EnergyTerms:
     _number: dict[Any, int] = field(default_factory=dict)
 
     def add_node(self, node: Any, is_spin: bool, size: int = 0) -> int:
-        """Return the number of a node, which is new or known."""
+        """Return the number of a node, adding the node if it is new."""
         if node not in self._number:
             self._number[node] = len(self.nodes)
             self.nodes.append(node)
@@ -74,18 +74,17 @@ class EnergyTerms:
         return (tuple(sorted(own)), tuple(sorted(others))), np.transpose(table, order)
 
     def add(self, spins: Iterable[Any], categories: Iterable[Any], table: NDArray[Any]) -> None:
-        """Add a term."""
         key, table = self.key(spins, categories, table)
         self.tables.setdefault(key, []).append(table)
 
     def number_of(self, node: Any) -> int | None:
-        """Return the number of a node; None if it is not known."""
+        """Return the number of a node; None if the node is unknown."""
         return self._number.get(node)
 
     def to_model(self) -> Model:
-        """Return the model, its variables by the numbers of the nodes; nodes of one category have no say and one state.
+        """Return the model; its variables are numbered like the nodes.
 
-        They must have been left out before: see `without_constants`.
+        Nodes of one category must have been left out before: see `without_constants`.
         """
         terms = {key: total(tables) for key, tables in self.tables.items()}
         sums = (tables for tables in self.tables.values() if len(tables) > 1)
@@ -116,7 +115,7 @@ class EnergyTerms:
         return SpinPairs(symmetric(i, j, np.array(list(larger.values())), len(fields)), fields).to_model(None)
 
     def without_constants(self) -> EnergyTerms:
-        """Return these terms without the nodes of one category, which are not random."""
+        """Return the same terms without nodes of one category, which are constant."""
         smaller = EnergyTerms()
         kept = [number for number, size in enumerate(self.sizes) if size > 1]
         for number in kept:
@@ -131,12 +130,12 @@ class EnergyTerms:
 
 
 def total(tables: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return the sum, the same whatever the order."""
+    """Return the sum of tables, rounded the same way in whatever order they come."""
     return np.asarray(np.sort(np.stack(tables), axis=0).sum(axis=0))
 
 
 def as_array(weights: Any) -> NDArray[np.float64]:
-    """Return weights of thrml, which must be float32 or float64, as float64."""
+    """Return thrml's weights, which must be float32 or float64, as an array of float64."""
     array = np.asarray(weights)
     if array.dtype not in (np.float32, np.float64):
         raise ArgumentError("source", "one whose weights are float32 or float64", got=str(array.dtype))
@@ -147,7 +146,7 @@ def as_array(weights: Any) -> NDArray[np.float64]:
 
 
 def terms_of_ebm(ebm: Any) -> EnergyTerms:
-    """Return the terms of an energy-based model: log pi = - energy."""
+    """Return the terms of an energy-based model: log pi = -energy."""
     models = require("thrml.models", "thrml")
     terms = EnergyTerms()
     if isinstance(ebm, models.IsingEBM):
@@ -176,7 +175,7 @@ def terms_of_ebm(ebm: Any) -> EnergyTerms:
 
 @dataclass(frozen=True)
 class GibbsProgram:
-    """A sampling program: its terms, the numbers of its free and clamped nodes, and how it draws.
+    """A thrml sampling program: its terms, its free and clamped nodes, and the order of its draws.
 
     Attributes
     ----------
@@ -195,7 +194,7 @@ class GibbsProgram:
 
 
 def read_program(program: Any) -> GibbsProgram:
-    """Read a program; raise `ArgumentError` unless its samplers are the conditionals of one distribution."""
+    """Read a sampling program; raise `ArgumentError` unless its samplers are the conditionals of one distribution."""
     models = require("thrml.models", "thrml")
     spec = program.gibbs_spec
     terms = EnergyTerms()
@@ -259,9 +258,9 @@ def read_program(program: Any) -> GibbsProgram:
 
 
 def _join(terms: EnergyTerms, seen: dict[int, dict[Key, list[NDArray[np.float64]]]]) -> None:
-    """Merge the terms that the nodes of each interaction have; raise `ArgumentError` if two nodes have different ones.
+    """Merge the terms of each interaction, which the program lists at each of the interaction's nodes.
 
-    Conditionals that disagree on an interaction belong to no joint distribution.
+    Raise `ArgumentError` if two nodes have different terms: such conditionals belong to no joint distribution.
     """
     keys = {key for own in seen.values() for key in own}
     for key in sorted(keys):
@@ -277,7 +276,7 @@ def _join(terms: EnergyTerms, seen: dict[int, dict[Key, list[NDArray[np.float64]
 
 
 def _refuse_neighbours(terms: EnergyTerms, sweep: list[list[int]]) -> None:
-    """Refuse interactions between nodes that are drawn at the same time: such updates do not leave pi invariant."""
+    """Refuse interactions between nodes that are drawn simultaneously: such updates do not leave pi invariant."""
     group_of = {number: group for group, numbers in enumerate(sweep) for number in numbers}
     for spins, categories in terms.tables:
         groups = [group_of[number] for number in (*spins, *categories) if number in group_of]
@@ -289,7 +288,7 @@ def _refuse_neighbours(terms: EnergyTerms, sweep: list[list[int]]) -> None:
 
 
 def draw_error(dtypes: list[np.dtype[Any]], size: float, count: int, states: int, is_spin: bool) -> float:
-    """Bound on the total variation between the law of one draw of thrml and the conditional distribution.
+    """Bound the total variation between the law of one draw of thrml and the conditional distribution.
 
     `size` is the sum of the largest weights, in size, and `count` the number of summands. Proved on the theory page,
     "Draws of other engines", for a logistic function that is right within 16 units of roundoff, and a logarithm that is
