@@ -1,4 +1,4 @@
-"""The command line: verbs named as the stages. Imports nothing heavy until a verb runs."""
+"""The command line. A verb's libraries are imported only when it runs, so that help is fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def main() -> None:
-    """Run the `dobrushin` command."""
+    """Run the command line `dobrushin`."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without such letters as θ shows marks instead
         sys.stdout.reconfigure(errors="replace")
     try:

@@ -1,4 +1,4 @@
-"""`python -m dobrushin.cli`."""
+"""Run the command line as `python -m dobrushin.cli`."""
 
 from dobrushin.cli import main
 

@@ -1,4 +1,4 @@
-"""The verbs: what each prints and writes, and its exit code. Libraries are loaded when a verb runs."""
+"""The verbs of the command line: what each prints and writes, and its exit code."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def verify(
 ) -> int:
     """Check a proof, without the library that wrote it.
 
-    Exit code 3: something is believed, such as chains that were not drawn again. 4: the proof was not checked, or not
-    compared with the model file.
+    Exit code 3: the claim holds if unchecked numbers in the file are right, such as counts of chains that were not
+    drawn again. 4: the proof was not checked, or not compared with the model file.
     """
     if replay is not None and replay != "all" and not (replay.isdecimal() and int(replay) > 0):
         raise Usage(f"--replay must be 'all' or how many blocks. Got {replay!r}.")
@@ -97,7 +97,7 @@ def evidence(
     *,
     out: Output,
 ) -> int:
-    """Bound the probability of observations; without any, the partition function."""
+    """Bound the probability of observations; without any, bound the partition function."""
     import math
 
     check_file("--output", output, endings=(".pr",))
@@ -134,7 +134,7 @@ def influence(
     *,
     out: Output,
 ) -> int:
-    """Bound how much the variables of a model move each other."""
+    """Bound how strongly the variables of a model influence each other."""
     import numpy as np
 
     given = read_given(model, evidence, beta)
@@ -181,7 +181,7 @@ def certify(
     *,
     out: Output,
 ) -> int:
-    """Bound how far Gibbs sampling with a scan is from the truth, before sampling."""
+    """Bound the bias of Gibbs sampling with a scan, before sampling."""
     check_plot("--plot", plot)
     given = read_given(model, evidence, beta)
     targets = read_targets(given, target)
@@ -204,7 +204,7 @@ def certify(
 
 
 def _draw(curves: Any, path: Path | None) -> None:
-    """Draw bounds against steps, where that is asked for."""
+    """Draw certified bounds against steps and write the picture, if a path is given."""
     if path is not None:
         axes: Any = db.plots.bounds(curves)
         axes.figure.savefig(path, dpi=150)
@@ -299,7 +299,7 @@ def sample(
     *,
     out: Output,
 ) -> int:
-    """Run a scan in many chains. The draws carry no bound: see estimate and certify."""
+    """Run a scan in many chains. The draws carry no error bound: see estimate and certify."""
     check_file("--output", output, endings=(".npz", ".csv"))
     given = read_given(model, evidence, beta)
     targets = read_targets(given, target)
@@ -329,7 +329,7 @@ def sample(
 
 
 def _shares(run: db.Samples, model: db.Model) -> tuple[list[dict[str, Any]], str]:
-    """Return a row for each variable and state."""
+    """Return a table row for each variable and state, with the state's share of the chains."""
     rows = []
     for label, shares in zip(run.variables, run.marginals().tolist(), strict=True):
         called = model._called(model.index(label))
@@ -338,7 +338,7 @@ def _shares(run: db.Samples, model: db.Model) -> tuple[list[dict[str, Any]], str
 
 
 def _moments(run: db.Samples) -> tuple[list[dict[str, Any]], str]:
-    """Return a row for each variable of a field."""
+    """Return a table row for each variable of a field, with its mean and standard deviation."""
     states: Any = run.states
     numbers = zip(run.variables, states.mean(axis=0).tolist(), states.std(axis=0).tolist(), strict=True)
     return [{"variable": label, "mean": m, "deviation": d} for label, m, d in numbers], "Means and standard deviations"
@@ -444,7 +444,7 @@ def convert(
 
 @opt.verb("warmup")
 def warmup(*, out: Output) -> int:
-    """Compile everything once, so that later commands start quickly; check the sampler on this machine."""
+    """Compile all kernels once, so that later commands start quickly; check the sampler on this machine."""
     import numpy as np
 
     from dobrushin._shared.compile import compile_always

@@ -1,4 +1,4 @@
-"""Values of options, for the completion of the shell; silent where something fails."""
+"""Completion of options in the shell. Errors are ignored: nothing is offered then."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_NAMES = 200
 
 
 def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Make the function that completes a word from these names."""
+    """Return a function that completes a word to one of these names."""
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in names if name.startswith(incomplete)][:_MAX_NAMES]
@@ -34,20 +34,20 @@ def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
 
 
 def complete_experiment(incomplete: str) -> list[str]:
-    """Offer names of experiments."""
+    """Offer the names of experiments that begin with the word."""
     from dobrushin.experiments.catalog import EXPERIMENTS
 
     return one_of(("all", *EXPERIMENTS))(incomplete)
 
 
 def complete_target(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Offer variables of the model file that is on the line, also after a comma."""
+    """Offer variables of the model file on the command line, also after a comma."""
     done, comma, last = incomplete.rpartition(",")
     return [done + comma + name for name in one_of(_labels(_model(ctx)))(last)]
 
 
 def complete_evidence(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Offer variables of the model file that is on the line, and after = the states of the variable."""
+    """Offer variables of the model file on the command line, and after "=" the states of the variable."""
     model = _model(ctx)
     done, comma, last = incomplete.rpartition(",")
     name, equals, state = last.rpartition("=")
@@ -64,7 +64,7 @@ def complete_evidence(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def answer_bash(app: Callable[[], object], environ: MutableMapping[str, str]) -> None:
-    """Complete for bash, which cuts words at = and : and takes only the text after the last cut."""
+    """Print completions for bash, which splits words at = and :, and replaces only the text after the last split."""
     words, position = environ["COMP_WORDS"].split("\n"), int(environ["COMP_CWORD"])
     joined, behind = join_words(words[: position + 1])
     environ["COMP_WORDS"], environ["COMP_CWORD"] = "\n".join(joined), str(len(joined) - 1)
@@ -82,7 +82,7 @@ def answer_bash(app: Callable[[], object], environ: MutableMapping[str, str]) ->
 
 
 def join_words(words: list[str]) -> tuple[list[str], str]:
-    """Return the words as they were typed, and the text after the last cut of the last one.
+    """Rejoin words that bash split at = and :; also return the part of the last word after its last split.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def join_words(words: list[str]) -> tuple[list[str], str]:
 
 
 def _model(ctx: typer.Context) -> Any:
-    """Read the model whose file is on the line; return None if no file can be read."""
+    """Read the model file on the command line; return None if there is none that can be read."""
     with suppress(Exception), watch(False):  # a shell that completes must not be written into
         import dobrushin as db
 

@@ -1,4 +1,4 @@
-"""`dobrushin estimate`: the answer, its error, and the reason to believe it."""
+"""The verb `dobrushin estimate`: the answer, its error bound, and the assumptions that it rests on."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _read_example_or(model: Path | None, beta: float | None) -> db.Model:
 
 
 def _without_likelihoods(evidence: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-    """Return the evidence without soft observations (likelihoods)."""
+    """Return the observed states of evidence, without likelihoods (soft evidence)."""
     return {label: state for label, state in evidence.items() if not isinstance(state, Mapping)}
 
 
@@ -119,7 +119,7 @@ def _show_plan(plan: db.Plan, out: Output) -> int:
 
 
 def _prove(answer: db.Estimate, proof: Path, out: Output) -> None:
-    """Print where the proof is; if a call failed, write the proof of its partial result."""
+    """Print where the proof is; after an error, first write the proof of the partial result."""
     if answer._is_vacuous:
         out.warn("No proof was written: all intervals are vacuous.")
         return
@@ -147,7 +147,7 @@ def _page(answer: db.Estimate) -> Group:
 def _write(
     answer: db.Estimate, output: Path, path: Path | None, model: db.Model, evidence: Mapping[Hashable, Any]
 ) -> None:
-    """Write the answer; a UAI result file has all variables of the file, also those observed or with one state."""
+    """Write an answer to a file; a UAI result file has all variables, even observed ones and those with one state."""
     from dobrushin._estimate.headline import value_name
     from dobrushin._estimate.targets import shown
 

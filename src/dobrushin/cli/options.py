@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the report of errors as one sentence and an exit code."""
+"""Options that several verbs share, and errors as one sentence with an exit code."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ app = typer.Typer(
 
 
 def read_number(text: Any, is_whole: bool = False, least: float | None = None) -> float:
-    """Read a number; raise an error of usage where the text is no number, or too small.
+    """Read a number; raise a usage error if the text is no number, not whole as required, or below `least`.
 
     Examples
     --------
@@ -67,17 +67,17 @@ def read_number(text: Any, is_whole: bool = False, least: float | None = None) -
 
 
 def number(text: str) -> Any:
-    """Describe an option that takes a number."""
+    """Return the description of an option that takes a number."""
     return typer.Option(help=text, parser=read_number, metavar="NUMBER")
 
 
 def whole(text: str, least: int = 1) -> Any:
-    """Describe an option that takes a whole number."""
+    """Return the description of an option that takes a whole number of at least `least`."""
     return typer.Option(help=text, parser=partial(read_number, is_whole=True, least=least), metavar="INTEGER")
 
 
 def word(metavar: str, text: str, offered: Callable[..., list[str]] | Sequence[str] = ()) -> Any:
-    """Describe an option that takes a text; the shell completes it from `offered`, words or a function of the start."""
+    """Return the description of an option that takes a text; the shell completes the text from `offered`."""
     complete = offered if callable(offered) else completion.one_of(offered)
     return typer.Option(help=text, metavar=metavar, autocompletion=complete)
 
@@ -107,7 +107,7 @@ Time = Annotated[float | None, number("Seconds after which to stop and print the
 
 
 def file(text: str) -> Any:
-    """Describe an option that takes the name of a file or folder."""
+    """Return the description of an option that takes the name of a file or folder."""
     return typer.Option(help=text, metavar="PATH")
 
 
@@ -118,7 +118,7 @@ Checkpoint = Annotated[Path | None, file("Save the state here, and resume from i
 
 
 def _say_version(is_asked: bool) -> None:
-    """Print which release this is, and end."""
+    """Print the version, and end."""
     if is_asked:
         typer.echo(f"dobrushin {VERSION}")
         raise typer.Exit()
@@ -142,11 +142,11 @@ def _every_verb(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions to the error stream.")] = False,
 ) -> None:
-    """Name the options that every verb has."""
+    """Hold the options --json, --quiet and --verbose, which `verb` copies to each verb."""
 
 
 def verb(example: str, shows_progress: bool = True) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Make a function a verb: it returns the exit code, and its errors become one sentence.
+    """Decorate a function as a verb of the command line, which returns its exit code.
 
     Every verb has the options --json, --quiet and --verbose; its last parameter `out` is where it prints.
     """
@@ -207,7 +207,7 @@ _TOLD: Any = (Usage, *_HINTS, db.WorkerError, OSError, ImportError, MemoryError,
 
 
 def run_verb(run: Callable[[], int], out: Output, ctx: typer.Context) -> int:
-    """Run a verb; an error, also one that carried a partial result, becomes one sentence and an exit code."""
+    """Run a verb; turn an error, even one after a partial result, into one sentence and an exit code."""
     try:
         with warnings.catch_warnings():
             # Vacuous bounds are marked in the output.
@@ -236,7 +236,7 @@ def run_verb(run: Callable[[], int], out: Output, ctx: typer.Context) -> int:
 
 
 def _explain(error: Exception, options: Mapping[str, str]) -> tuple[str, int]:
-    """Return an error in one sentence that speaks of options, and the exit code."""
+    """Return the message of an error with command-line options instead of argument names, and its exit code."""
     match error:
         case Usage():
             return str(error), error.code
@@ -268,7 +268,7 @@ def _explain(error: Exception, options: Mapping[str, str]) -> tuple[str, int]:
 
 
 def _what_may_help(error: db.CertificateError | db.ToleranceError) -> str:
-    """Explain an error about certificates with options; its own hint is for callers from Python, but for fields."""
+    """Return the hint of an error about certificates, with options of the command line."""
     from dobrushin._fields.anchor import REMEDY
 
     if isinstance(error, db.CertificateError) and error.remedy == REMEDY:
@@ -277,7 +277,7 @@ def _what_may_help(error: db.CertificateError | db.ToleranceError) -> str:
 
 
 def _less_memory(required: float) -> str:
-    """Return a remedy for a call that needs `required` bytes; a larger limit helps only if they are free."""
+    """Return a hint for a call that needs `required` bytes: a larger limit, or less work if too few are free."""
     from dobrushin._shared.memory import free_memory
 
     less = "fix some variables with --evidence, or try another --method."
@@ -285,7 +285,7 @@ def _less_memory(required: float) -> str:
 
 
 def _hint_for_file(error: db.FormatError) -> str:
-    """Return the hint of an error about a file in words of the command line; others are for callers from Python."""
+    """Return the hint of an error about a file, in terms of the command line."""
     from dobrushin.io.source import ALLOW_MORE, SAVE_AS_UTF8
 
     hints = {
@@ -297,7 +297,7 @@ def _hint_for_file(error: db.FormatError) -> str:
 
 
 def _nearest_file(name: Any) -> str:
-    """Suggest a file in the same folder with almost this name."""
+    """Return a hint with the file in the same folder whose name is most similar."""
     folder, base = os.path.split(os.fsdecode(name or ""))
     with suppress(OSError):
         return hint(base, os.listdir(folder or "."))

@@ -1,4 +1,4 @@
-"""Output of the verbs: exit codes, tables for people, JSON for programs, and files, checked before the work."""
+"""Output of verbs: exit codes, tables for people, JSON for programs, and checks that files can be written."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _Result = TypeVar("_Result")
 
 
 class Usage(Exception):
-    """An option that cannot be used."""
+    """An option has a value that cannot be used."""
 
     code = USAGE
 
 
 class Unwritable(Usage):
-    """A file or folder that cannot be written, found before the work."""
+    """A file or folder cannot be written; raised before the work begins."""
 
     code = FAILED
 
@@ -59,15 +59,15 @@ class Output:
 
     @property
     def is_for_people(self) -> bool:
-        """Whether people read the output."""
+        """True if the output is for people: neither --json nor --quiet."""
         return not self.quiet and not self.as_json
 
     def shows_progress(self, verbose: bool) -> bool | None:
-        """Return whether to show progress: never with --json or --quiet, also in logs with --verbose."""
+        """Return the argument `progress` for the library: False with --json or --quiet, True with --verbose."""
         return (verbose or None) if self.is_for_people else False
 
     def reach(self, call: Callable[[], _Result], *errors: type[Any]) -> _Result:
-        """Return what a call returns, or the partial result of its error, which is kept."""
+        """Return the result of a call, or of an error that carries a partial result; the error is raised at the end."""
         kinds: Any = (db.Interrupted, db.WorkerError, *errors)
         try:
             return call()
@@ -79,11 +79,11 @@ class Output:
             return result
 
     def show(self, verb: str, about: Mapping[str, Any], text: Callable[[], RenderableType]) -> None:
-        """Print a result: as JSON that begins with the name of its format, or as text or a table."""
+        """Print a result: as JSON with the name of its format, or as text or a table."""
         self.print(lambda: json.dumps({"format": f"dobrushin {verb} 1", **plain(about)}, indent=1), text)
 
     def print(self, as_json: Callable[[], str], text: Callable[[], RenderableType]) -> None:
-        """Print what one of the functions returns, or nothing."""
+        """Print the result of one of the two functions: JSON with --json, nothing with --quiet, else text."""
         if self.as_json:
             print(as_json())
         elif not self.quiet:
@@ -94,19 +94,19 @@ class Output:
             )
 
     def warn(self, text: str) -> None:
-        """Print a line for people on the error stream."""
+        """Print a line on the error stream, except with --quiet."""
         if not self.quiet:
             print(text, file=sys.stderr)
 
     def note(self, text: str) -> None:
-        """Print a line for people."""
+        """Print a line if the output is for people."""
         if self.is_for_people:
             print(text)
 
 
 @contextmanager
 def decisions_shown(is_wanted: bool) -> Iterator[None]:
-    """Show the log of the package on the error stream, meanwhile."""
+    """Show the package's log on the error stream inside a `with` block."""
     if not is_wanted:
         yield
         return
@@ -122,13 +122,13 @@ def decisions_shown(is_wanted: bool) -> Iterator[None]:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
-    """Make a table with its title: numbers at the right, sentences at the left."""
+    """Return a table with a title, with numbers aligned right and sentences left."""
     return Group(title, _Grid(columns, rows))
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """A table as wide as its cells; without lines between columns where the terminal is too narrow for these."""
+    """A table as wide as its content, without lines between columns if the terminal is too narrow for them."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -150,9 +150,9 @@ class _Grid:
 
 
 def check_file(option: str, path: Path | None, *, endings: Sequence[str] = (), is_replaced: bool = False) -> None:
-    """Refuse a file that cannot be written, as far as that can be known; nothing is left or changed.
+    """Refuse a file that cannot be written, as far as that can be known in advance; nothing is changed.
 
-    `endings` are the allowed extensions. A file that `is_replaced` is written under another name and then renamed.
+    `endings` are the allowed extensions. A file that `is_replaced` will be written under another name and then renamed.
     """
     if path is None:
         return
@@ -185,7 +185,7 @@ def check_plot(option: str, path: Path | None) -> None:
 
 
 def check_folder(option: str, path: Path) -> None:
-    """Make a folder, and refuse one in which nothing can be written."""
+    """Create a folder, and refuse one in which no file can be written."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
@@ -195,7 +195,7 @@ def check_folder(option: str, path: Path) -> None:
 
 
 def check_model(option: str, path: Path | None) -> None:
-    """Refuse a file or folder to which no model can be written."""
+    """Refuse a path to which no model can be written."""
     if path is None:
         return
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
@@ -218,7 +218,7 @@ def _check_parent(option: str, kind: str, path: Path) -> None:
 
 
 def write_table(path: Path, columns: Sequence[Any], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a .csv file: a line of names, then a line for each row; what is unknown stays empty."""
+    """Write a .csv file: a line of column names, then a line for each row; unknown values stay empty."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(map(csv_cell, columns))

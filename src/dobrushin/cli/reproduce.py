@@ -1,4 +1,4 @@
-"""The verb `reproduce`: the paper's experiments, each with a table of its statements and of measurements."""
+"""The verb `dobrushin reproduce`: repeat the paper's experiments, and compare its statements with measurements."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def reproduce(
 ) -> int:
     """Repeat the paper's experiments. An interrupted run resumes where it stopped.
 
-    Exit codes: 0 everything came out as it should, 1 something did not.
+    Exit codes: 0 every statement came out as expected, 1 one did not.
     """
     from dobrushin.experiments.catalog import EXPERIMENTS, ExperimentOutcome, MissingData, Store
     from dobrushin.experiments.catalog import run as run_experiment
@@ -89,7 +89,7 @@ def reproduce(
 
 
 def _table(outcome: Any, about: Any) -> Group:
-    """Make the table of statements and measurements, with the reasons where they differ."""
+    """Return a table of statements and measurements, with the reasons for differences."""
     grid = Table(show_lines=True)
     for column, ratio in (("", 3), ("paper says", 3), ("we measured", 5), ("", None)):
         grid.add_column(column, ratio=ratio, overflow="fold")

@@ -1,4 +1,4 @@
-"""Input of the verbs: models, evidence, targets and scans as they are written on the command line."""
+"""Read what verbs take on the command line: models, evidence, targets and scans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dobrushin.cli.output import Usage
 
 
 def read_model(path: Path, beta: float | None = None) -> db.Model:
-    """Read the model in a file, or open that in a folder."""
+    """Read the model in a file or folder."""
     if path.is_dir():
         if not (path / "manifest.json").exists():
             raise Usage(f"MODEL must be a file, or a folder that convert wrote. Got the directory {str(path)!r}.")
@@ -34,13 +34,13 @@ def read_model(path: Path, beta: float | None = None) -> db.Model:
 
 
 def read_given(path: Path, evidence: Sequence[str] | None, beta: float | None) -> db.Model:
-    """Read the model in a file or folder, given the evidence."""
+    """Read the model in a file or folder, and condition it on the evidence."""
     model = read_model(path, beta)
     return model.condition(read_evidence(model, path, evidence))
 
 
 def read_evidence(model: db.Model, path: Path | None, texts: Sequence[str] | None) -> dict[Hashable, Any]:
-    """Read evidence such as smoke=yes or 5=1, or a UAI evidence file, about the model that is read from `path`."""
+    """Read evidence written as smoke=yes or 5=1, or a UAI evidence file, about the model of the file `path`."""
     given: dict[Hashable, Any] = {}
     for text in texts or ():
         if "=" not in text:
@@ -64,14 +64,14 @@ def read_evidence(model: db.Model, path: Path | None, texts: Sequence[str] | Non
 
 
 def uai_sizes(path: Path | None) -> Any:
-    """Return the number of states of each variable of a UAI file, even where it is 1; None for other files."""
+    """Return the number of states of each variable of a UAI file, including 1; None for other files."""
     if path is None or ".uai" not in [suffix.lower() for suffix in path.suffixes]:
         return None
     return db.io.read_sizes(path)
 
 
 def read_scan(name: str, model: db.Model, targets: Any, steps: int | None) -> db.Scan:
-    """Make a scan by its name, or read the file that `Scan.save` or `dobrushin optimize --save` wrote."""
+    """Make a scan by its name ("systematic", ...), or read a scan file written by `dobrushin optimize --save`."""
     n = model.n_variables
     length = 100 * n if steps is None else steps
     ways = {
@@ -89,10 +89,10 @@ def read_scan(name: str, model: db.Model, targets: Any, steps: int | None) -> db
 
 
 def read_targets(model: db.Model, texts: Sequence[str] | None, *, questions: bool = False) -> list[Any] | None:
-    """Read labels, separated by commas or in several options; return None for no label and for "all".
+    """Read targets, separated by commas or in several options; return None for none and for "all".
 
-    With `questions`, also read joint targets ("a & b") and, for fields, label>number (a probability) and label@level
-    (a quantile). A text that is the name of a variable stands for the variable, even with such signs in it.
+    With `questions`, also read joint targets ("a & b") and, for fields, label>number (a probability) and label@level (a
+    quantile). A text that is the name of a variable stands for the variable, even if it contains such signs.
     """
     names = set() if _are_numbers(model) else set(map(str, model.labels))
     parts = [part for text in texts or () for part in ([text] if text in names else map(str.strip, text.split(",")))]
@@ -135,7 +135,7 @@ def _read_label(model: db.Model, text: str, option: str) -> Hashable:
 
 
 def _read_state(model: db.Model, label: Hashable, text: str) -> Any:
-    """Read a state, likelihoods of states as in yes:0.7/no:0.3, or for fields a number."""
+    """Read a state, likelihoods of states (yes:0.7/no:0.3), or for fields a number."""
     if not model._is_discrete:
         return _read_number(text, f"--evidence must be label=number for a field. Got {text!r} for {label!r}.")
     i = model.index(label)
@@ -157,7 +157,7 @@ def _read_number(text: str, message: str) -> float:
 
 
 def _read_decimal(text: str, message: str) -> Decimal | float:
-    """Read a number with all its digits."""
+    """Read a decimal number exactly; `message` is the error if the text is none."""
     value = _read_number(text, message)
     try:
         return Decimal(text.strip()) if math.isfinite(value) else value
@@ -166,7 +166,7 @@ def _read_decimal(text: str, message: str) -> Decimal | float:
 
 
 def _read_name(model: db.Model, i: int, text: str) -> Any:
-    """Read a state by its name or by its number."""
+    """Return a state, given by its name or its number."""
     from dobrushin._models.state_names import expected_states, is_number_of_state
 
     names = model._names_at(i)

@@ -1,4 +1,4 @@
-"""Results that are not in the paper: sharper influence, greedy scans, certificates past Dobrushin's condition."""
+"""Experiment beyond the paper: sharper influence, greedy scans, and certificates where Dobrushin's condition fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHOOSERS = ("DoGS", "iterated DoGS", "greedy", "greedy + 1 round")
 
 
 def compute(store: Store) -> dict[str, Any]:
-    """Bound the bias against the coupling, compare ways to choose scans, and let runs coalesce against the coupling.
+    """Bound biases for growing couplings, compare ways to choose scans, and run coalescence for growing couplings.
 
     Parameters
     ----------
@@ -62,12 +62,12 @@ def compute(store: Store) -> dict[str, Any]:
 
 
 def torus(theta: float) -> db.Model:
-    """Make the Ising model on a torus that the first and third parts of the experiment use."""
+    """Return the Ising model on a torus of the experiment's first and third parts."""
     return db.Ising.grid(SIDE, SIDE, couplings=theta, periodic=True)
 
 
 def _sharper(theta: float) -> Arrays:
-    """Bound DoGS with Theorem 5 and with the exact influence."""
+    """Bound the bias of DoGS scans with the influence of Theorem 5 and with the exact influence."""
     arrays: dict[str, Any] = {"theta": theta}
     for method in ("paper", "exact"):
         bound = db.influence(torus(theta), method=method)
@@ -78,7 +78,7 @@ def _sharper(theta: float) -> Arrays:
 
 
 def _choose(task: str, seed: int) -> Arrays:
-    """Bound the scans of each chooser at each length, and time the longest; the same influence for all."""
+    """Bound the scan of each method at each length, with the same influence for all, and time the longest."""
     model = paper_ising(seed=seed) if task.startswith("10") else torus(0.165)
     targets, budgets = TASKS[task]
     bound = db.influence(model)
@@ -94,7 +94,7 @@ def _choose(task: str, seed: int) -> Arrays:
 
 
 def _coalesce(theta: float, runs: int, seed: Any) -> Arrays:
-    """Bound one site by simulation after each scan, with the variation beside it."""
+    """Bound the bias at one site by simulation after each scan; also return the variation."""
     model = torus(theta)
     bound = db.influence(model)
     sweeps = db.Scan.systematic(model.n_variables, STEPS)
@@ -199,7 +199,7 @@ def _about_coalescence(data: dict[str, Any]) -> list[Finding]:
 
 
 def draw(data: dict[str, Any]) -> dict[str, Any]:
-    """Draw one figure for each part."""
+    """Draw a figure for each part."""
     return {
         "beyond-influence": _draw_influence(data["influence"]),
         "beyond-choosers": _draw_choosers(data["choosers"]),
@@ -225,7 +225,7 @@ def _draw_influence(data: Arrays) -> Any:
 
 
 def _draw_choosers(data: dict[str, list[Arrays]]) -> Any:
-    """Draw each bound over that of iterated DoGS at the same length: the median over the draws."""
+    """Draw each method's bound divided by that of iterated DoGS at the same length: medians over the draws."""
     figure, axes = panels(1, len(data), width=3.9, sharey=True)
     for ax, (task, parts) in zip(axes[0], data.items(), strict=True):
         for name in CHOOSERS:

@@ -1,4 +1,4 @@
-"""The experiments by name, their findings, and runs whose parts are kept on disk: an interrupted run resumes."""
+"""The list of experiments, their findings, and runs that store each finished part, so that they can resume."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SETTINGS = "settings"
 
 @dataclass(frozen=True)
 class Finding:
-    """One statement of the paper, or of this project, beside the measurement of a run.
+    """One statement of the paper (or of this project) and what a run measured.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """Whether the statement holds, in a word or two."""
+        """The verdict in a few words: whether the statement holds."""
         if not self.holds:
             return "differs" if self.why else "FAILS"
         if 1 / _APART <= self.factor <= _APART:
@@ -91,7 +91,7 @@ class Finding:
 
 
 def span(values: Any, unit: str = "") -> str:
-    """Return the median, the least and the largest of some numbers as findings show them.
+    """Write the median of some numbers, and their range, as findings show them.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def span(values: Any, unit: str = "") -> str:
 
 @dataclass(frozen=True)
 class ExperimentOutcome:
-    """All findings of an experiment, and where its data and pictures are.
+    """All findings of a run of an experiment, and where its data and figures are.
 
     Examples
     --------
@@ -120,11 +120,11 @@ class ExperimentOutcome:
 
     @property
     def holds(self) -> bool:
-        """Whether every finding holds, or differs for a reason that is given."""
+        """True if every finding holds, or differs for a known reason."""
         return all(finding.verdict != "FAILS" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the outcome as a dict for JSON."""
+        """Return the outcome as a dict that JSON can hold."""
         return {
             "name": self.name,
             "holds": self.holds,
@@ -136,7 +136,7 @@ class ExperimentOutcome:
 
 @dataclass(frozen=True)
 class Part:
-    """One part of an experiment, as a function with its arguments; see `Store.part`."""
+    """One part of an experiment: a function with its arguments, and a name; see `Store.part`."""
 
     name: str
     compute: Callable[..., Mapping[str, Any]]
@@ -145,12 +145,12 @@ class Part:
 
 
 class MissingData(ValueError):
-    """An experiment needs files that were not given."""
+    """An experiment needs data files that were not given."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """The settings of a run of an experiment, and the files of its finished parts.
+    """Settings of a run of an experiment, and storage of its finished parts.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ class Store:
     executor: Executor | None = None
 
     def pick(self, quick: Any, full: Any) -> Any:
-        """Return `quick` for a quick run, else `full`."""
+        """Return `quick` if the run is quick, else `full`."""
         return quick if self.quick else full
 
     def seed_of(self, *key: int) -> np.random.SeedSequence:
@@ -190,12 +190,12 @@ class Store:
         return np.random.SeedSequence(self.seed, spawn_key=key)
 
     def find_data(self, subfolder: str, *names: str) -> Path | None:
-        """Return `data`, or its subfolder, whichever holds files of all these names; None if neither does."""
+        """Return `data` or its subfolder, whichever has files of all these names; None if neither does."""
         folders = [] if self.data is None else [self.data, self.data / subfolder]
         return next((here for here in folders if all((here / name).is_file() for name in names)), None)
 
     def part(self, name: str, compute: Callable[..., Mapping[str, Any]], *arguments: Any, **about: Any) -> Arrays:
-        """Return the arrays of a part: read if a run with the same setting has finished it, else computed and written.
+        """Return the arrays of a part, from its file if a run with the same settings has finished it, else computed.
 
         Parameters
         ----------
@@ -213,7 +213,7 @@ class Store:
         return replace(self, executor=None).parts([Part(name, compute, arguments, about)])[0]
 
     def parts(self, wanted: Sequence[Part]) -> list[Arrays]:
-        """Return parts that do not depend on each other, in order; over the executor, if there is one.
+        """Return the arrays of independent parts, in order, computed on the executor if there is one.
 
         Examples
         --------
@@ -260,7 +260,7 @@ class Store:
         return None if self.folder is None else self.folder / "parts" / f"{part.name}.npz"
 
     def _settings(self, part: Part) -> str:
-        """Return the version and settings for which a stored part must have been computed."""
+        """Return the settings that a stored part must have been computed with."""
         about = {"version": db.__version__, "quick": self.quick, "seed": self.seed, **part.about}
         return json.dumps(about, sort_keys=True)
 
@@ -277,7 +277,7 @@ class Store:
         return arrays if str(arrays.pop(_SETTINGS, "")) == self._settings(part) else None
 
     def _write(self, part: Part, content: Mapping[str, Any]) -> Arrays:
-        """Write all arrays or none: a file under the final name is always whole."""
+        """Write the arrays of a part; a file with the final name is always complete."""
         arrays = {key: np.asarray(value) for key, value in content.items()}
         path = self._path(part)
         if path is not None:
@@ -291,7 +291,7 @@ class Store:
 
 
 def load(name: str) -> Any:
-    """Import the module of an experiment: its functions are `compute`, `findings` and `draw`."""
+    """Import the module of an experiment, which has the functions `compute`, `findings` and `draw`."""
     return import_module(f"dobrushin.experiments.{name.replace('-', '_')}")
 
 

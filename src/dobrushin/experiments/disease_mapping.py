@@ -36,7 +36,7 @@ _MISSING = (
 
 @dataclass(frozen=True)
 class Counties:
-    """Observed and expected counts of each county, and which counties share a border."""
+    """Observed and expected counts of each county, and the pairs of counties that share a border."""
 
     names: list[str]
     observed: NDArray[np.float64]
@@ -49,9 +49,10 @@ class Counties:
         return prior.poisson(self.observed, self.expected)
 
     def estimate(self, what: str, seed: Any) -> db.Estimate:
-        """Bound all of one kind: log relative "risk"s, "chance"s to be above the state's, or "quantile"s of the risks.
+        """Return certified intervals of one kind for all counties.
 
-        Each of the three may be wrong with a third of the error probability.
+        `what` is "risk" for log relative risks, "chance" for the probabilities of a risk above the state's, or
+        "quantile" for quantiles of the risks. Each of the three may be wrong with a third of the error probability.
         """
         targets: dict[str, list[Any]] = {
             "risk": self.names,
@@ -63,7 +64,7 @@ class Counties:
 
 
 def read_counties(store: Store) -> Counties:
-    """Read the counties; raise `MissingData` where they are not there."""
+    """Read the counties; raise `MissingData` if their files are missing."""
     folder = store.find_data("spatial", "nc_sids.csv", "nc_adjacency.csv")
     if folder is None:
         raise MissingData(_MISSING)
@@ -81,7 +82,7 @@ def read_counties(store: Store) -> Counties:
 
 
 def compute(store: Store) -> dict[str, Any]:
-    """Compute intervals of all counties, a long run to compare them with, and the truncated normal law.
+    """Compute intervals for all counties, a long run to compare with, and the means of the truncated normal law.
 
     Parameters
     ----------
@@ -102,7 +103,7 @@ def compute(store: Store) -> dict[str, Any]:
 
 
 def _intervals(counties: Counties, seed: np.random.SeedSequence) -> dict[str, Any]:
-    """Estimate everything; "seconds" are those from the beginning."""
+    """Estimate intervals of all kinds; "seconds" has the times since the beginning."""
     arrays: dict[str, Any] = {"seconds": [], "updates": []}
     begin = time.perf_counter()
     for what, own in zip(TOLERANCES, seed.spawn(len(TOLERANCES)), strict=True):
@@ -114,7 +115,7 @@ def _intervals(counties: Counties, seed: np.random.SeedSequence) -> dict[str, An
 
 
 def _nuts(counties: Counties, draws: int, seed: np.random.SeedSequence) -> dict[str, Any]:
-    """Estimate means and shares above 0 of the log risks by NUTS.
+    """Estimate means of log risks, and the probabilities that they are positive, by NUTS.
 
     Nothing bounds the error: the standard errors are estimates from effective sample sizes.
     """
@@ -147,7 +148,7 @@ def _nuts(counties: Counties, draws: int, seed: np.random.SeedSequence) -> dict[
 
 
 def long_run(counties: Counties, sweeps: int, chains: int, seed: Any) -> dict[str, Any]:
-    """Estimate means and shares above 0 from a long plain run, with standard errors: no guarantee."""
+    """Estimate means and probabilities of being positive from a long run, with standard errors but no guarantee."""
     n = len(counties.names)
     states = db.sample(counties.field(), db.Scan.systematic(n, n * sweeps), chains=chains, seed=seed).states
     assert states is not None
@@ -158,7 +159,7 @@ def long_run(counties: Counties, sweeps: int, chains: int, seed: Any) -> dict[st
 
 
 def _orthant(seed: np.random.SeedSequence) -> dict[str, Any]:
-    """Compute the means of a chain of positive variables, by certified sampling and by messages."""
+    """Compute the means of a chain of positive variables, by certified sampling and by numerical integration."""
     off = np.full(DIMENSIONS - 1, -PULL / 2)
     precision = np.eye(DIMENSIONS) + np.diag(off, 1) + np.diag(off, -1)
     field = db.GaussianField(precision, LINEAR, lower=0.0)
@@ -167,7 +168,7 @@ def _orthant(seed: np.random.SeedSequence) -> dict[str, Any]:
 
 
 def chain_means(precision: NDArray[np.float64], linear: float) -> NDArray[np.float64]:
-    """Compute the means of a chain of positive variables by messages on Gauss-Legendre nodes."""
+    """Compute the means of a chain of positive variables by message passing on Gauss-Legendre nodes."""
     x, w = np.polynomial.legendre.leggauss(300)
     x, w = 6.0 * (x + 1), 6.0 * w
     own = np.exp(-0.5 * x * x + linear * x) * w
@@ -181,7 +182,7 @@ def chain_means(precision: NDArray[np.float64], linear: float) -> NDArray[np.flo
 
 
 def findings(data: dict[str, Any]) -> list[Finding]:
-    """Compare the tolerances that were asked for with the widths of the intervals."""
+    """Compare the requested tolerances with the widths of the intervals, and the intervals with long runs."""
     parts, orthant = data["intervals"], data["orthant"]
     risk, chance = ((parts[f"{what}, upper"] - parts[f"{what}, lower"]).max() / 2 for what in ("risk", "chance"))
     low, high = np.exp(_by_level(parts, "lower")), np.exp(_by_level(parts, "upper"))
@@ -224,7 +225,7 @@ def findings(data: dict[str, Any]) -> list[Finding]:
 
 
 def _agrees(what: str, run: dict[str, Any] | None, parts: dict[str, Any]) -> Finding:
-    """Count the counties of a run that are in their intervals, up to four standard errors."""
+    """Count the counties whose value in a long run is in the interval, up to four standard errors."""
     if run is None:
         return Finding(what, "-", "not run", False, "NumPyro is not installed: pip install 'dobrushin[numpyro]'.")
     inside = np.ones(len(run["mean"]), dtype=bool)
@@ -237,12 +238,12 @@ def _agrees(what: str, run: dict[str, Any] | None, parts: dict[str, Any]) -> Fin
 
 
 def _by_level(parts: dict[str, Any], end: str) -> NDArray[np.float64]:
-    """Return quantiles of the logarithms, of shape (levels, counties)."""
+    """Return limits of the quantiles of log risks, with shape (levels, counties)."""
     return np.asarray(parts[f"quantile, {end}"]).reshape(len(LEVELS), -1)
 
 
 def _tabulate(data: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Make the table of all counties: counts, intervals, and means of long runs."""
+    """Return a table of all counties: counts, intervals, and means of long runs."""
     counties, parts = data["counties"], data["intervals"]
     columns: dict[str, Any] = {"county": counties.names, "observed": counties.observed, "expected": counties.expected}
     for name, title in (("risk", "log relative risk"), ("chance", "P(above the state's)")):
@@ -302,9 +303,9 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def layout(borders: Any) -> NDArray[np.float64]:
-    """Place the nodes of a graph by classical scaling of the numbers of borders between them.
+    """Return coordinates of a graph's nodes, by classical scaling of path lengths.
 
-    Turned so that the first node is at the upper left, as the first county is on maps.
+    The picture is turned so that the first node is at the upper left, where the first county is on maps.
     """
     squares = csgraph.shortest_path(borders, unweighted=True, directed=False) ** 2
     centred = squares - squares.mean(axis=0) - squares.mean(axis=1)[:, None] + squares.mean()

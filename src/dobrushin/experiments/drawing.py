@@ -1,4 +1,4 @@
-"""Style of the figures: one colour and one line style for each scan, throughout; legends never lie over data."""
+"""Style of the experiments' figures: each kind of scan has one colour and line style in all figures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _DPI = 220  # twice what a page shows
 
 
 def look(method: str, marker: bool = False) -> dict[str, Any]:
-    """Return keywords of `plot` for a scan: those of the longest known name that its name begins with."""
+    """Return the keywords of matplotlib's `plot` for a scan, by the longest known name that begins the scan's name."""
     known = max((name for name in _STYLES if method.startswith(name)), key=len, default="greedy + 1 round")
     color, line, mark = _STYLES[known]
     style: dict[str, Any] = {"color": color, "linestyle": line, "linewidth": 1.6}
@@ -54,13 +54,13 @@ def look(method: str, marker: bool = False) -> dict[str, Any]:
 
 
 def panels(rows: int = 1, columns: int = 1, width: float = 4.6, height: float = 3.9, **share: Any) -> tuple[Any, Any]:
-    """Make a figure and its axes, always as a two-dimensional array."""
+    """Make a figure with Axes, always as a two-dimensional array."""
     figure = Figure(figsize=(columns * width, rows * height), layout="constrained", dpi=_DPI)
     return figure, figure.subplots(rows, columns, squeeze=False, **share)
 
 
 def finish(ax: Any, title: str, x: str, y: str, log: str = "y", legend: int = 2) -> None:
-    """Set title, labels, scales, a light grid, and a legend of `legend` columns (0: none)."""
+    """Set title, labels and scales of a panel, a light grid, and a legend with `legend` columns (0: none)."""
     if "x" in log:
         ax.set_xscale("log")
     if "y" in log:
@@ -76,7 +76,7 @@ def finish(ax: Any, title: str, x: str, y: str, log: str = "y", legend: int = 2)
 
 
 def legend_below(ax: Any, columns: int = 2, size: float = 8) -> None:
-    """Put the legend of a panel under its horizontal axis."""
+    """Put the legend of a panel below its horizontal axis."""
     under = ax.transAxes + ScaledTranslation(0, -0.42, ax.figure.dpi_scale_trans)
     ax.legend(
         frameon=False, fontsize=size, ncols=columns, loc="upper center", bbox_to_anchor=(0.5, 0.0),
@@ -85,7 +85,7 @@ def legend_below(ax: Any, columns: int = 2, size: float = 8) -> None:
 
 
 def save(name: str, figure: Any, folder: Path) -> list[Path]:
-    """Write a figure, with its number in the paper, as PNG (of few colours, so that it is small), SVG and PDF."""
+    """Write a figure as PNG (with few colours, to be small), SVG and PDF, with its number in the paper."""
     png, *others = (folder / f"{name}.{suffix}" for suffix in ("png", "svg", "pdf"))
     source = f"after {PAPER[name]} of the paper" if name in PAPER else "not in the paper"
     figure.supxlabel(source, fontsize=8, color="#6A6A6A", x=0.99, ha="right")
@@ -102,7 +102,7 @@ def save(name: str, figure: Any, folder: Path) -> list[Path]:
 
 
 def draw_guarantees(ax: Any, data: Arrays, title: str, methods: Sequence[str] = METHODS, compact: bool = False) -> None:
-    """Draw the bound of each method's scan against its length, and as a thin line the bound along the longest scan."""
+    """Draw the bound of each method's scans against their length, and as thin lines bounds along the longest scan."""
     for method in methods:
         best = f"{method}: {data[method].min():.2g}"
         if method in ("uniform", "systematic"):
@@ -118,7 +118,7 @@ def draw_guarantees(ax: Any, data: Arrays, title: str, methods: Sequence[str] = 
 
 
 def draw_bias(ax: Any, budgets: Any, data: dict[str, Any], scan: str) -> None:
-    """Draw the measured bias: a line for many chains, and for each run of `FEW` chains points with standard errors."""
+    """Draw measured biases: a line for many chains, and points with standard errors for each run of `FEW` chains."""
     many = data["many"]
     ax.errorbar(budgets, many["bias"], many["error"], label=f"{scan}: {data['chains']:,} chains", **look(scan, True))
     for k, few in enumerate(data["few"]):

@@ -1,4 +1,6 @@
-"""Bounds against steps on a 10 x 10 Ising model, all variables (paper, Section 5.1, Figure 1 and appendix)."""
+"""Experiment: bounds against steps on a 10 x 10 Ising model, for all variables (paper, Section 5.1, Figure 1,
+appendix).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ BOUNDS: dict[Literal["paper", "exact"], str] = {"paper": "Theorem 5", "exact": "
 
 
 def compute(store: Store) -> list[dict[str, Arrays]]:
-    """Bound all scans, for each replicate and each influence bound.
+    """Bound the bias of all scans, for each replicate and each kind of influence bound.
 
     Parameters
     ----------
@@ -113,6 +115,6 @@ def draw(data: list[dict[str, Arrays]]) -> dict[str, Any]:
 
 
 def _first_not_worse(data: Arrays) -> int:
-    """Return the first step from which the systematic scan is better."""
+    """Return the number of steps from which on the systematic scan has the smaller bound."""
     worse = np.flatnonzero(data["systematic, along"] > data["uniform, along"])
     return int(data["along"][worse[-1] + 1]) if len(worse) else 0

@@ -1,4 +1,4 @@
-"""Influence bounds that are too large, on a 40 x 40 torus (paper, Section 5.6)."""
+"""Experiment: influence bounds that are too large by a factor, on a 40 x 40 torus (paper, Section 5.6)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEASURED = (10, 20, 50, 100, 200, 500, 1000, 2000, 4000)
 
 
 def compute(store: Store) -> dict[float, dict[str, Any]]:
-    """Bound the bias with the paper's influence times each factor, and measure the biases of the same scans.
+    """Bound biases with the paper's influence multiplied by each factor, and measure the biases of the same scans.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def findings(data: dict[float, dict[str, Any]]) -> list[Finding]:
 
 
 def draw(data: dict[float, dict[str, Any]]) -> dict[str, Any]:
-    """Draw guarantees above and measured biases below, a column for each factor."""
+    """Draw bounds above and measured biases below, with a column for each factor."""
     figure, axes = panels(2, len(data), width=3.1, height=3.6, sharey="row")
     for k, (factor, case) in enumerate(data.items()):
         top, bottom = axes[0][k], axes[1][k]

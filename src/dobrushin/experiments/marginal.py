@@ -1,4 +1,4 @@
-"""One site of a 40 x 40 Ising model: bounds, where the scans go, measured bias (paper, Section 5.4 and appendix)."""
+"""Experiment: one site of a 40 x 40 Ising model, with bounds, updated sites and measured bias (paper, Section 5.4)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BINS = 80
 
 
 def distances(name: str) -> NDArray[np.int64]:
-    """Return the Manhattan distance of each variable from the first, around the torus where there is one.
+    """Return the Manhattan distance of each variable from the first one, around the torus if the grid is one.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def distances(name: str) -> NDArray[np.int64]:
 
 
 def compute(store: Store) -> dict[str, dict[str, Any]]:
-    """Bound the bias in both models by both influence bounds, and measure it from many chains and from few.
+    """Bound the bias in both models with both influence bounds, and measure it with many chains and with few.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def _zeroing_in(name: str, title: str, where: str, scan: NDArray[Any]) -> Findin
 
 
 def _bias(name: str, title: str, data: dict[str, Any]) -> Finding:
-    """Check that DoGS is at its noise long before the systematic scan, and that no bias is above its bound."""
+    """Return findings: DoGS is at its noise long before the systematic scan, and no bias exceeds its bound."""
     k = BUDGETS.index(2000)
     greedy, dogs, systematic = (data[scan]["many"] for scan in ("greedy + 1 round", "DoGS", "systematic"))
     within = all(
@@ -139,7 +139,7 @@ def _bias(name: str, title: str, data: dict[str, Any]) -> Finding:
 
 
 def _gain(title: str, data: dict[str, Any]) -> Finding:
-    """Compare the measured gain with the one that the bounds promise, wherever the noise lets it be seen."""
+    """Return a finding: the measured gain of DoGS beside the gain of its bound, where noise allows a comparison."""
     dogs, systematic = data["DoGS"]["many"], data["systematic"]["many"]
     promised = data["paper"]["systematic"] / data["paper"]["DoGS"]
     seen = systematic["bias"] / np.maximum(np.abs(dogs["bias"]), 2 * dogs["error"])
@@ -155,7 +155,7 @@ def _gain(title: str, data: dict[str, Any]) -> Finding:
 
 
 def draw(data: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Draw guarantees, where the scans go (by distance and in quarters), and measured biases."""
+    """Draw the bounds, which sites the scans update (by distance and over time), and the measured biases."""
     return {
         "marginal-guarantees": _draw_guarantees(data),
         "marginal-distances": _draw_distances(data),
@@ -173,7 +173,7 @@ def _draw_guarantees(data: dict[str, dict[str, Any]]) -> Any:
 
 
 def _draw_distances(data: dict[str, dict[str, Any]]) -> Any:
-    """Draw the updates of a variable by its distance from the target, and on the torus also by time."""
+    """Draw updates per variable by distance from the target, and on the torus also over time."""
     figure, axes = panels(1, 3, width=3.9)
     for ax, (name, title) in zip(axes[0], MODELS.items(), strict=False):
         away = distances(name)
@@ -207,7 +207,7 @@ def _draw_heatmaps(data: dict[str, dict[str, Any]]) -> Any:
 
 
 def _draw_biases(data: dict[str, dict[str, Any]]) -> Any:
-    """Draw twice the bounds beside the means of X_1: 300 chains as in the paper, and many."""
+    """Draw twice the bounds beside the means of X_1, from 300 chains as in the paper and from many."""
     figure, axes = panels(2, 2, sharex=True)
     for (left, right), (name, title) in zip(axes, MODELS.items(), strict=True):
         for scan, method in MEASURED.items():

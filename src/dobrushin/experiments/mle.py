@@ -1,4 +1,4 @@
-"""Maximum likelihood for small Ising models with Gibbs gradients (paper, Section 5.3, after Domke 2015)."""
+"""Experiment: maximum likelihood for small Ising models with Gibbs gradients (paper, Section 5.3, after Domke 2015)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ METHODS = ("uniform", "DoGS", "fit", "fit, own step sizes")
 
 
 def uniform_steps(n: int) -> int:
-    """Return the steps for a gradient that Domke's bound gives the uniform scan.
+    """Return how many steps of the uniform scan Domke's bound requires for a gradient.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def uniform_steps(n: int) -> int:
 
 
 def compute(store: Store) -> dict[int, list[Arrays]]:
-    """Follow the error of the parameters over gradients, Gibbs steps and seconds, for each size and run.
+    """Record the error of the parameters against gradients, Gibbs steps and seconds, for each size and run.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def compute(store: Store) -> dict[int, list[Arrays]]:
 
 
 def _run(side: int, seed: np.random.SeedSequence) -> Arrays:
-    """Run all methods on one set of data."""
+    """Fit the parameters by all methods to one set of data."""
     n = side * side
     data_seed, *own = seed.spawn(1 + len(METHODS))
     data = np.random.default_rng(data_seed).choice(np.array([-1, 1], dtype=np.int8), size=(OBSERVATIONS, n))
@@ -82,7 +82,7 @@ def _edges(side: int) -> list[tuple[int, int]]:
 
 
 def optimum(edges: list[tuple[int, int]], data: NDArray[Any]) -> NDArray[np.float64]:
-    """Find the couplings of largest likelihood in the box, by enumerating all states.
+    """Return the couplings with the largest likelihood in the box, by enumerating all states.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def optimum(edges: list[tuple[int, int]], data: NDArray[Any]) -> NDArray[np.floa
 def _follow(
     method: str, edges: list[tuple[int, int]], data: NDArray[Any], gradients: int, seed: Any
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], float]:
-    """Return parameters after each gradient, Gibbs steps and seconds until then, and a bound on the gradients' bias."""
+    """Fit by one method; return parameters, Gibbs steps and seconds after each gradient, and a bound on the bias."""
     if method == "DoGS":
         return _follow_dogs(edges, data, gradients, seed)
     path: list[NDArray[np.float64]] = []
@@ -128,7 +128,7 @@ def _follow(
 def _follow_dogs(
     edges: list[tuple[int, int]], data: NDArray[Any], gradients: int, seed: np.random.SeedSequence
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], float]:
-    """Do as the paper: DoGS from the uniform scan for a total variation of 0.01, anew for each estimate."""
+    """Fit as the paper does: a DoGS scan with total variation at most 0.01, chosen anew for each gradient."""
     one, other = np.array(edges).T
     n = data.shape[1]
     observed = (data[:, one] * data[:, other]).mean(axis=0)
@@ -148,7 +148,7 @@ def _follow_dogs(
 
 
 def work_needed(run: Arrays, method: str, what: str) -> float:
-    """Return the work until the error is that of the uniform scan at its end, to within noise; inf if never."""
+    """Return the work until the error is as small as the uniform scan's at its end, up to noise; inf if never."""
     goal = _NOISE * run["uniform, error"][-1]
     there = np.flatnonzero(run[f"{method}, error"][1:] <= goal)
     return float(run[f"{method}, {what}"][there[0]]) if len(there) else math.inf
@@ -201,7 +201,7 @@ def _range(values: NDArray[Any]) -> str:
 
 
 def draw(data: dict[int, list[Arrays]]) -> dict[str, Any]:
-    """Draw errors against Gibbs steps and against time, all runs."""
+    """Draw errors against Gibbs steps and against time, for all runs."""
     figure, axes = panels(len(data), 2, sharey="row")
     for (left, right), (side, runs) in zip(axes, data.items(), strict=True):
         for ax, what in ((left, "steps"), (right, "seconds")):

@@ -1,4 +1,4 @@
-"""Named entities in short messages: linear and skip chains, learnt and certified (not in the paper: its outlook).
+"""Experiment beyond the paper: named entities in short messages by linear and skip chains, learned and certified.
 
 W-NUT 2017 (Derczynski, Nichols, van Erp, Limsopatham): every token has one of 13 labels, B- and I- of six kinds of
 entities, and O. A linear-chain conditional random field has weights for the words and for neighbouring labels; a
@@ -49,12 +49,12 @@ SWEEPS = 100
 
 
 def features_of(text: Text, linked: bool, alike: Any) -> list[tuple[Any, Any]]:
-    """Return the features of a text for a linear chain or, with links, for a skip chain."""
+    """Return the features of a text for a linear chain or, if `linked`, for a skip chain."""
     return list(crf_features(text.words, links=find_links(text.words) if linked else (), alike=alike))
 
 
 def fit_chain(corpus: Corpus, linked: bool, iterations: int, **options: Any) -> db.Fit:
-    """Learn the weights of a chain by exact gradients."""
+    """Learn the weights of a linear or skip chain with exact gradients."""
     graphs = [_graph(corpus, text) for text in corpus.train]
     rows = [features_of(text, linked, corpus.alike) for text in corpus.train]
     tags = [text.tags for text in corpus.train]
@@ -66,12 +66,12 @@ def _graph(corpus: Corpus, text: Text) -> db.FactorGraph:
 
 
 def _models(corpus: Corpus, linked: bool, fit: db.Fit) -> list[db.Model]:
-    """Return the model of each text of the test set."""
+    """Return the fitted model of each text of the test set."""
     return [fit.model_of(_graph(corpus, text), features_of(text, linked, corpus.alike)) for text in corpus.test]
 
 
 def learn_chain(corpus: Corpus, linked: bool, iterations: int, seed: np.random.SeedSequence) -> dict[str, Any]:
-    """Learn a chain, label the test set, and certify the posterior of each of its tokens, by `estimate` and by sweeps.
+    """Learn a chain, label the test set, and certify each token's posterior, by `estimate` and by sweeps.
 
     Learning is timed in CPU seconds, and the posteriors in wall-clock seconds.
     """
@@ -98,13 +98,13 @@ def learn_chain(corpus: Corpus, linked: bool, iterations: int, seed: np.random.S
 
 
 def _loss(corpus: Corpus, fit: db.Fit) -> float:
-    """Return the penalised negative log-likelihood of all texts before the last step of the fit."""
+    """Return the penalised negative log-likelihood of all texts at the last iteration of the fit."""
     penalty = PENALTY * float(fit.parameters @ fit.parameters)
     return penalty - len(corpus.train) * float(fit.history.log_likelihood[-1])
 
 
 def run_crfsuite(corpus: Corpus, iterations: int) -> dict[str, Any]:
-    """Learn a linear chain by CRFsuite, with the same features and penalty, and label the test set."""
+    """Learn a linear chain with CRFsuite, using the same features and penalty, and label the test set."""
     import pycrfsuite
 
     begin = time.process_time()
@@ -130,7 +130,7 @@ def run_crfsuite(corpus: Corpus, iterations: int) -> dict[str, Any]:
 
 
 def measure_box(corpus: Corpus, box: float, iterations: int, linear: Arrays) -> dict[str, Any]:
-    """Learn a linear chain with box constraints on the weights of label pairs, from the unconstrained solution."""
+    """Learn a linear chain whose label-pair weights are limited to a box, starting from the unconstrained solution."""
     bounds = np.where(linear["is pair"], box, np.inf)
     fit = fit_chain(corpus, False, iterations, box=bounds, initial=np.clip(linear["weights"], -bounds, bounds))
     models = _models(corpus, False, fit)
@@ -138,15 +138,15 @@ def measure_box(corpus: Corpus, box: float, iterations: int, linear: Arrays) -> 
 
 
 def _label(corpus: Corpus, models: Sequence[db.Model]) -> dict[str, Any]:
-    """Label the test set by the most likely states of each text, as label numbers."""
+    """Return the most likely label of each token of the test set, as label numbers."""
     return {"tags": corpus.codes(tag for model in models for tag in db.exact.most_likely(model).states.values())}
 
 
 def _certify(corpus: Corpus, models: Sequence[db.Model]) -> dict[str, Any]:
-    """Bound the bias of each token after sweeps, and choose scans for each entity of the test set.
+    """Bound the bias of each token after sweeps, and choose scans for the entities of the test set.
 
-    "steps" has a row for each entity for which sweeps reach the tolerance. It compares two numbers of steps with the
-    same bound on the joint law of the tokens: the shortest scan found (or the sweeps if shorter), and the sweeps.
+    "steps" has a row for each entity for which sweeps reach the tolerance: the number of steps of the shortest scan
+    found (or of the sweeps, if fewer), and of the sweeps, for the same bound on the joint law of the entity's tokens.
     """
     bounds, rows, steps, mentions = [], [], [], 0
     for text, model in zip(corpus.test, models, strict=True):
@@ -163,7 +163,7 @@ def _certify(corpus: Corpus, models: Sequence[db.Model]) -> dict[str, Any]:
 
 
 def _chosen_steps(influence: db.Influence, targets: list[int]) -> float:
-    """Return the length of the shortest scan found; inf if the search gives up (possible above spectral radius 1)."""
+    """Return the length of the shortest scan found; inf if none is found (with a spectral radius above 1)."""
     try:
         found = db.shortest_scan(influence, targets, tolerance=TOLERANCE)
     except db.ToleranceError as error:
@@ -172,7 +172,7 @@ def _chosen_steps(influence: db.Influence, targets: list[int]) -> float:
 
 
 def _systematic_steps(influence: db.Influence, targets: list[int]) -> int | None:
-    """Return the steps of the systematic scan after which the bound meets the tolerance; None after `SWEEPS` sweeps."""
+    """Return after how many steps the systematic scan's bound meets the tolerance; None if not in `SWEEPS` sweeps."""
     n = influence.n_variables
     at, values = certify(influence, db.Scan.systematic(n, SWEEPS * n), targets).curve(every=n)
     if values[-1] > TOLERANCE:
@@ -186,7 +186,7 @@ def _systematic_steps(influence: db.Influence, targets: list[int]) -> int | None
 
 
 def compute(store: Store) -> dict[str, Any]:
-    """Learn and certify a linear chain, a skip chain, and linear chains in boxes; and CRFsuite's, if it is installed.
+    """Learn and certify a linear chain, a skip chain, and linear chains in boxes; also run CRFsuite if it is installed.
 
     Parameters
     ----------
@@ -208,17 +208,17 @@ def compute(store: Store) -> dict[str, Any]:
 
 
 def f1(corpus: Corpus, part: Arrays) -> float:
-    """Return F1 of the labels of a part, in percent."""
+    """Return the F1 score of the labels in percent."""
     return score((text.tags for text in corpus.test), corpus.split(part["tags"]))[2]
 
 
 def certified_share(part: Arrays) -> float:
-    """Return the share of the tokens whose bias is bounded by the tolerance."""
+    """Return the share of tokens whose bias is certified to be within the tolerance."""
     return float((part["bounds"] <= TOLERANCE).mean())
 
 
 def findings(data: dict[str, Any]) -> list[Finding]:
-    """Return the expected and the measured results of the experiment."""
+    """Compare the expected results with the measurements."""
     linear, skip = (f1(data["corpus"], data[name]) for name in ("linear", "skip"))
     few = "Too few texts to compare: a quick run." if len(data["corpus"].train) <= QUICK_TEXTS else ""
     return [
@@ -315,7 +315,7 @@ def _count_links(texts: Iterable[Text]) -> int:
 
 
 def _choose_example(data: dict[str, Any]) -> tuple[int, int]:
-    """Return the range of tokens of the short text with links on which the linear and the skip chain differ most."""
+    """Return a range of tokens in a short text with links, on which linear and skip chain differ most."""
     texts = data["corpus"].test
     ends = np.cumsum([0, *(len(text.words) for text in texts)])
     change = np.abs(data["linear"]["posterior"] - data["skip"]["posterior"]).max(axis=1)
@@ -326,7 +326,7 @@ def _choose_example(data: dict[str, Any]) -> tuple[int, int]:
 
 
 def draw(data: dict[str, Any]) -> dict[str, Any]:
-    """Draw the price of a certificate, the lengths of scans, and the posterior of one text by both chains."""
+    """Draw the cost of a certificate, lengths of scans, and the posterior of one text under both chains."""
     corpus, boxes = data["corpus"], data["boxes"]
     figure, axes = panels(1, 3, width=4.8, height=4.4)
     left, middle, right = axes[0]
@@ -368,7 +368,7 @@ def _draw_example(ax: Any, data: dict[str, Any]) -> None:
 
 
 def _tabulate(data: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Make the table of the boxes."""
+    """Return a table of the boxes."""
     rows: list[tuple[Any, ...]] = [
         ("box", "F1", "tokens certified", "median row sum", "entities", "with a scan", "steps", "sweeps")
     ]

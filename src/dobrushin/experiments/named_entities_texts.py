@@ -1,4 +1,4 @@
-"""Texts with labelled tokens: reading them, features of their words, and the score of labels."""
+"""Texts with labelled tokens: reading them, features of their words, and scores of predicted labels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Feature = Callable[[Sequence[str], int], Iterable[str]]
 
 
 class Text(NamedTuple):
-    """A message: its tokens and their labels."""
+    """A text: its tokens and their labels."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
@@ -35,27 +35,27 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True)
 class Corpus:
-    """Training texts, test texts, and the labels that occur in the training texts."""
+    """Training texts, test texts, and the labels in the training texts."""
 
     train: list[Text]
     test: list[Text]
     labels: list[str]
 
     def codes(self, tags: Iterable[str]) -> list[int]:
-        """Return the numbers of labels."""
+        """Return the numbers of labels, by position in the list of labels."""
         place = {label: k for k, label in enumerate(self.labels)}
         return [place[tag] for tag in tags]
 
     @cached_property
     def alike(self) -> dict[str, NDArray[np.float64]]:
-        """Return the attributes of a link: both tokens are in entities of one kind, or both are outside of entities."""
+        """Return the features of a link: both tokens in entities of one kind, or both outside of entities."""
         kinds = np.array([label.partition("-")[2] for label in self.labels])
         same = kinds[:, None] == kinds
         outside = kinds == ""
         return {"one kind": (same & ~outside) * 1.0, "both outside": (same & outside) * 1.0}
 
     def split(self, codes: Any) -> list[list[str]]:
-        """Split the label numbers of the whole test set into the labels of each text."""
+        """Split label numbers of the whole test set into an array for each text."""
         ends = np.cumsum([len(text.words) for text in self.test])[:-1]
         return [[self.labels[k] for k in own] for own in np.split(np.asarray(codes), ends)]
 
@@ -89,7 +89,7 @@ def read_conll(path: Path) -> list[Text]:
 
 
 def read_corpus(store: Store) -> tuple[Corpus, int]:
-    """Read the texts, and return a checksum of the files; raise `MissingData` if they are missing."""
+    """Read the texts, and return them with a checksum of the files; raise `MissingData` if files are missing."""
     folder = store.find_data("ner", *FILES)
     if folder is None:
         raise MissingData(_MISSING)
@@ -100,7 +100,7 @@ def read_corpus(store: Store) -> tuple[Corpus, int]:
 
 
 def shape_of(word: str) -> str:
-    """Return the shape of a word: a letter for each run of capitals, small letters or digits.
+    """Return the shape of a word: one letter or digit for each run of capitals, small letters or digits.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def shape_of(word: str) -> str:
 
 
 def shape_features(words: Sequence[str], place: int) -> list[str]:
-    """Return the usual features of a token: the word, its ends, its shape, and its neighbours.
+    """Return the usual features of a token: its word, the word's prefixes and suffixes, shape, and neighbours.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def shape_features(words: Sequence[str], place: int) -> list[str]:
 
 
 def find_links(words: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the pairs of equal capitalised words of at least two letters, each with the nearest one before it.
+    """Return pairs of equal capitalised words of at least two letters, each paired with its last occurrence before.
 
     Examples
     --------
@@ -160,7 +160,7 @@ def crf_features(
     links: Iterable[tuple[int, int]] = (),
     alike: Any = "same word",
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield the features of a conditional random field of one text, as `fit` and `Fit.model_of` take them.
+    """Yield the features of a conditional random field for one text, in the form that `fit` and `Fit.model_of` take.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def crf_features(
 
 
 def find_spans(tags: Sequence[str]) -> set[tuple[int, int, str]]:
-    """Return the entities: first token, token after the last, and kind. A new one begins at B- and at another kind.
+    """Return the entities as (first token, end, kind). A new entity begins at B-, and where the kind changes.
 
     Examples
     --------

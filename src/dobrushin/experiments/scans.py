@@ -1,4 +1,4 @@
-"""The models, scans and measurements that several experiments share."""
+"""Models, scans and measurements that several experiments share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEW = 300  # chains, as in the paper
 
 
 def paper_ising(rows: int = 10, cols: int = 10, seed: int = 0, fields: bool = True) -> db.Model:
-    """Draw the Ising model of Section 5.1: couplings uniform on [0, 0.25], fields 0 or 1.
+    """Draw an Ising model as in Section 5.1: couplings uniform on [0, 0.25], fields 0 or 1.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def paper_ising(rows: int = 10, cols: int = 10, seed: int = 0, fields: bool = Tr
 
 
 def make_scan(method: str, influence: db.Influence, steps: int, targets: Any = None) -> db.Scan:
-    """Make a scan of the paper's comparisons, or a greedy one followed by one round of DoGS.
+    """Return a scan by one of the paper's methods, or by a greedy search followed by one round of DoGS.
 
     No choice is guided: the paper's objective chooses alone.
 
@@ -74,7 +74,7 @@ def doubling_scan(
     base: db.Scan,
     cut: bool = False,
 ) -> db.ScanResult:
-    """Find a short scan as the paper does (Section 5.2); `dobrushin.shortest_scan` finds shorter ones in less time.
+    """Find a short scan as the paper does (Section 5.2); `dobrushin.shortest_scan` finds shorter ones faster.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def doubling_scan(
 def guarantees(
     influence: db.Influence, budgets: Sequence[int], targets: Any = None, methods: Sequence[str] = METHODS
 ) -> Arrays:
-    """Bound the scan that each method makes for each length, and the first steps of its longest scan.
+    """Bound each method's scan of each length, and the beginnings of its longest scan.
 
     Returns
     -------
@@ -173,7 +173,7 @@ def biases(
     chains: int,
     seed: np.random.SeedSequence,
 ) -> Arrays:
-    """Estimate the mean of X_1 after the scans that a method makes for each length, with standard errors.
+    """Estimate the mean of X_1 after each method's scan of each length, with standard errors.
 
     All chains begin at +1. In models without fields the true mean is 0, so that the mean is the bias, and no other
     start has a larger one when all couplings are positive.
@@ -206,7 +206,7 @@ def all_biases(
     repetitions: int,
     key: tuple[int, ...],
 ) -> dict[str, Any]:
-    """Measure biases once with many chains, and several times with `FEW`, as in the paper.
+    """Measure biases once with many chains, and several times with `FEW` chains as in the paper.
 
     Returns
     -------

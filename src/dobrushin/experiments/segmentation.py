@@ -1,4 +1,4 @@
-"""Targeted image segmentation: errors, times and what can be certified (paper, Section 5.5 and appendix)."""
+"""Experiment: targeted image segmentation, with errors, times and certificates (paper, Section 5.5 and appendix)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MISSING = (
 
 
 class Pictures(NamedTuple):
-    """Images of a folder, and how many words are learnt from them. Each process reads and describes them once."""
+    """A folder of images and sizes of vocabularies; each process reads and measures the images once."""
 
     folder: Path
     most: int | None
@@ -45,13 +45,13 @@ class Pictures(NamedTuple):
 
 @lru_cache(maxsize=1)
 def describe_all(pictures: Pictures) -> tuple[vision.Images, list[vision.Described]]:
-    """Read the images, and describe them."""
+    """Read the images, and measure their patches."""
     images = vision.read_folder(pictures.folder, most=pictures.most)
     return images, [vision.describe(image) for image in images]
 
 
 def train(pictures: Pictures, seed: np.random.SeedSequence) -> tuple[vision.Segmenter, NDArray[np.int64]]:
-    """Train a segmenter on nine tenths of the images, and return the numbers of the others; the last one is kept."""
+    """Train a segmenter on 9/10 of the images; return it with the numbers of the others. The last result is cached."""
     return _train(pictures, seed.entropy, seed.spawn_key)
 
 
@@ -66,7 +66,7 @@ def _train(pictures: Pictures, entropy: Any, key: tuple[int, ...]) -> tuple[visi
 
 
 def find_images(store: Store) -> Path:
-    """Find the folder of the images, or say what is missing."""
+    """Return the folder of the images, or raise an error that says what is missing."""
     folder = store.find_data("msrc", "index.json")
     if folder is None:
         raise MissingData(_MISSING if store.data is None else f"{_MISSING} There is no index.json in {store.data}.")
@@ -75,7 +75,7 @@ def find_images(store: Store) -> Path:
 
 @lru_cache(maxsize=16)
 def dogs_scan(region: vision.Region) -> db.ScanResult:
-    """Choose the paper's scan: doubling lengths of DoGS from the systematic scan, to its guarantee.
+    """Choose a scan as the paper does: DoGS of doubling lengths, until its bound is that of the systematic scan.
 
     Examples
     --------
@@ -100,7 +100,7 @@ SCANS: dict[str, Any] = {
 
 
 def compute(store: Store) -> dict[str, Any]:
-    """Measure the choice of scans, errors and times over random splits, and certificates of one test set's posteriors.
+    """Measure how scans are chosen, errors and times over random splits, and certificates of one test set's posteriors.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def compute(store: Store) -> dict[str, Any]:
 
 
 def measure_split(pictures: Pictures, seed: np.random.SeedSequence) -> dict[str, Any]:
-    """Measure errors in the rectangle and everywhere, steps and seconds, each of shape (methods, test images)."""
+    """Measure errors in the rectangle and in the whole image, steps and seconds, each of shape (methods, images)."""
     begin = time.perf_counter()
     described = describe_all(pictures)[1]  # read before the clock of the fit starts
     start = time.perf_counter()
@@ -173,7 +173,7 @@ def measure_split(pictures: Pictures, seed: np.random.SeedSequence) -> dict[str,
 
 
 def measure_selection() -> dict[str, Any]:
-    """Measure lengths, guarantees and warm times of the scans, for each shape of image."""
+    """Measure lengths and bounds of the scans, and the time to choose them, for each shape of image."""
     data: defaultdict[str, list[Any]] = defaultdict(list)
     for height, width in SIZES.values():
         region = vision.Region.center(vision.PatchGrid(height, width), _CLASSES)
@@ -203,7 +203,7 @@ def child(sequence: np.random.SeedSequence, number: int) -> np.random.SeedSequen
 
 
 def measure_certificates(pictures: Pictures, seed: np.random.SeedSequence, most: int, runs: int) -> dict[str, Any]:
-    """Certify the test set of one split by exact influence of the posteriors, by coalescence and by `estimate`."""
+    """Certify the posteriors of a split's test set by exact influence, by coalescence and by `estimate`."""
     model, test = train(pictures, seed)
     tests = [describe_all(pictures)[1][k] for k in test[:most]]
     data: defaultdict[str, list[Any]] = defaultdict(list)
@@ -229,7 +229,7 @@ def measure_certificates(pictures: Pictures, seed: np.random.SeedSequence, most:
 
 
 def _drawing(one: vision.Segmentation, scan: Any) -> float:
-    """Time many chains in one thread, and return the least of a few times."""
+    """Return the seconds to draw many chains in one thread: the smallest of a few times."""
     with ThreadPoolExecutor(1) as thread:
         again = [one.again(scan=scan, chains=_MANY_CHAINS, seed=k, executor=thread) for k in range(5)]
     return min(drawn.seconds["draws"] for drawn in again)
@@ -242,7 +242,7 @@ def _is_decided(answer: Any) -> bool:
 
 
 def make_example(pictures: Pictures, seed: np.random.SeedSequence) -> dict[str, Any]:
-    """Label one test image with every scan: of those on their side, the one with most classes in its rectangle."""
+    """Label a test image with every scan: of those wider than high, the one with most classes in its rectangle."""
     model, test = train(pictures, seed)
     images, described = describe_all(pictures)
     tests = [described[k] for k in test]

@@ -1,4 +1,4 @@
-"""The figures of the segmentation experiment. Those for the documentation have no photograph in them."""
+"""Figures of the segmentation experiment. Those for the documentation contain no photograph."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ PALETTE = np.array(
 
 
 def errors(run: list[dict[str, Any]], key: str = "inside") -> NDArray[np.float64]:
-    """Return the mean error of each split and method, shape (splits, methods)."""
+    """Return the mean error of each split and method, with shape (splits, methods)."""
     return np.array([np.nanmean(split[key], axis=1) for split in run])
 
 
 def spread(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean over splits and its standard error."""
+    """Return the mean over splits, and its standard error."""
     return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
 def draw(data: dict[str, Any]) -> dict[str, Any]:
-    """Draw errors of all runs, certificates, label maps, and in a figure of its own the photograph."""
+    """Draw errors of all runs, certificates, label maps and, in a separate figure, the photograph."""
     return {
         "segmentation-errors": _draw_errors(data["runs"]),
         "segmentation-certificates": _draw_certificates(data["certificates"]),
@@ -49,7 +49,7 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _draw_errors(runs: list[list[dict[str, Any]]]) -> Any:
-    """Draw errors with one standard error over the splits for each run, and the differences from systematic."""
+    """Draw errors of each run with one standard error over the splits, and differences from the systematic scan."""
     figure, axes = panels(1, len(runs) + 1, width=3.3, height=3.1)
     places = np.arange(len(METHODS))
     colors = ["#B0B0B0", *(look(name)["color"] for name in METHODS[1:])]
@@ -121,7 +121,7 @@ def _outline(ax: Any, box: NDArray[Any]) -> None:
 
 
 def _draw_labels(data: dict[str, Any]) -> Any:
-    """Draw label maps with the rectangle outlined, and the meaning of the colours."""
+    """Draw label maps with the rectangle outlined, and a legend of the classes."""
     figure, axes = panels(2, 3, width=3.2, height=2.35)
     for ax, (name, title) in zip(axes.ravel(), TITLES.items(), strict=True):
         ax.imshow(_color(data[name]), interpolation="nearest")
@@ -139,7 +139,7 @@ def _draw_labels(data: dict[str, Any]) -> Any:
 
 
 def _draw_photograph(data: dict[str, Any]) -> Any:
-    """Draw the photograph beside its segmentations (not in the documentation: the licence of the images forbids it)."""
+    """Draw the photograph beside its label maps (not for the documentation: the images' licence forbids it)."""
     figure, axes = panels(1, 3, width=3.2, height=2.5)
     pictures = (data["photograph"], _color(data["DoGS"]), _color(data["certified scan"]))
     titles = (str(data["name"]), TITLES["DoGS"], TITLES["certified scan"])

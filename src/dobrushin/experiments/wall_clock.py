@@ -1,4 +1,4 @@
-"""One corner of a large Ising model: estimates against wall-clock time (paper, Section 5.2, Figure 2 and appendix)."""
+"""Experiment: one corner of a large Ising model, estimates against wall-clock time (paper, Section 5.2, Figure 2)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_CHAINS = 2**20  # in one call
 
 
 def compute(store: Store) -> dict[int, dict[str, Any]]:
-    """Measure, for each size, set-up times, lengths and bounds of the scans, and running means against time.
+    """Measure, for each model size, set-up times, lengths and bounds of scans, and running means over time.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def compute(store: Store) -> dict[int, dict[str, Any]]:
 
 
 def _setup(build: Callable[[], db.Model], steps: int) -> Arrays:
-    """Do everything before sampling (bounds, the tolerance to match, scans), and measure the time that each takes."""
+    """Time the work before sampling: influence bounds, the tolerance to match, and the choice of scans."""
     _compile()
     model = build()
     n = model.n_variables
@@ -84,7 +84,7 @@ def _setup(build: Callable[[], db.Model], steps: int) -> Arrays:
 
 
 def _measure_choice(source: Any, tolerance: float) -> tuple[db.ScanResult, float]:
-    """Return the shortest scan and the time to find it: a few milliseconds, so the best of three."""
+    """Return the shortest scan and the seconds to find it: the smallest of three times."""
     times = []
     for _ in range(3):
         begin = time.perf_counter()
@@ -94,7 +94,7 @@ def _measure_choice(source: Any, tolerance: float) -> tuple[db.ScanResult, float
 
 
 def _compile() -> None:
-    """Load the kernels, since the paper's times do not include compiling either."""
+    """Load the kernels beforehand, since the paper's times do not include compilation either."""
     small = paper_ising(6, 6, fields=False)
     sweep = db.Scan.systematic(36, 72)
     paper = db.influence(small, method="paper")
@@ -105,7 +105,7 @@ def _compile() -> None:
 
 
 def _trial(build: Callable[[], db.Model], setup: Arrays, seconds: float, seed: np.random.SeedSequence) -> Arrays:
-    """Follow the mean of X_1 against time, for each scan: all chains begin at +1, where the bias is largest."""
+    """Record the running mean of X_1 over time for each scan; all chains start at +1, where the bias is largest."""
     arrays: Arrays = {}
     _compile()
     model = build()
@@ -120,7 +120,7 @@ def _trial(build: Callable[[], db.Model], setup: Arrays, seconds: float, seed: n
 def _draw_for(
     model: db.Model, scan: db.Scan, seconds: float, seed: np.random.SeedSequence
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    """Draw in calls of more and more chains until the time is over; return times, counts and sums after each call."""
+    """Draw in calls with more and more chains until the time is over; return times, counts and sums after each call."""
     start = np.ones(model.n_variables, dtype=np.int8)
     keep = db.Record([0], states=False, counts=True)
     times: list[float] = []
@@ -140,7 +140,7 @@ def _draw_for(
 
 
 def seconds_a_sample(timing: dict[str, Any]) -> NDArray[np.float64]:
-    """Return the seconds for one sample point, by scan, over all trials."""
+    """Return the seconds for one sample, by scan, over all trials."""
     return np.array(
         [
             sum(trial[f"{name}, time"][-1] for trial in timing["trials"])
@@ -151,13 +151,13 @@ def seconds_a_sample(timing: dict[str, Any]) -> NDArray[np.float64]:
 
 
 def speed_up(timing: dict[str, Any], samples: NDArray[Any], place: int) -> NDArray[np.float64]:
-    """Return how many times faster another scan, with its set-up, gives these sample points than the systematic one."""
+    """Return how many times faster another scan, including its set-up, gives these numbers of samples."""
     pace = seconds_a_sample(timing)
     return samples * pace[0] / (timing["setup"]["setup"][place] + samples * pace[place])
 
 
 def findings(data: dict[int, dict[str, Any]]) -> list[Finding]:
-    """Compare the paper's statements on Figure 2, and those of its appendix, with these trials."""
+    """Compare the paper's statements on Figure 2, and those in its appendix, with the trials."""
     large, small = data[1000]["setup"], data[300]["setup"]
     million = data[1000]
     gain, given = (speed_up(million, np.array([1, 100, 10_000]), place) for place in (1, 3))
@@ -227,7 +227,7 @@ def _short(value: float) -> str:
 
 
 def _bias(data: dict[int, dict[str, Any]]) -> Finding:
-    """Check that means far beyond their standard errors, which are biases, stay within twice the bounds."""
+    """Return a finding: means that differ significantly from 0, which are biases, stay within twice the bounds."""
     worst, texts = 0.0, []
     for size, timing in data.items():
         for place in (1, 3):
@@ -247,7 +247,7 @@ def _bias(data: dict[int, dict[str, Any]]) -> Finding:
 
 
 def draw(data: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """Draw estimates against time and speed-up, for both sizes, and the other trials."""
+    """Draw estimates and speed-up over time for both sizes, and the other trials."""
     figure, axes = panels(2, 2)
     trials = max(len(timing["trials"]) for timing in data.values())
     others, grid = panels(len(data), max(1, trials - 1), width=3.2, height=2.7, sharey=True)

@@ -37,9 +37,7 @@ def read(source: Source) -> FactorGraph:
 
 
 def write(model: Model) -> bytes:
-    """Write a Bayesian network as a BIF file: a block for each variable, with a row for each joint state of its
-    parents.
-    """
+    """Write a Bayesian network as a BIF file: a block for each variable, with a row for each state of its parents."""
     graph = model.to_factor_graph()
     pairs = find_parents(graph)
     if pairs is None:

@@ -1,4 +1,4 @@
-"""Pictures of results. Each function draws on Axes and returns them; needs the extra `plots` (matplotlib).
+"""Plots of results, drawn on matplotlib Axes, which are returned. Needs the extra `plots`.
 
 A picture of one panel takes and returns an Axes; one of several panels takes a sequence of them and returns an array.
 Without Axes a new figure is made. A notebook shows it, and ``plt.show()`` does where pyplot was imported before;

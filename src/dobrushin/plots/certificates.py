@@ -1,4 +1,4 @@
-"""Pictures of certificates: bounds against steps, and the influence matrix with the sums of its rows."""
+"""Plots of certificates: bounds against steps, and the influence matrix with its row sums."""
 
 from __future__ import annotations
 
@@ -105,33 +105,9 @@ _MAX_BARS, _MAX_POINTS, _MAX_NAMES = 60, 2000, 25
 
 @public(name="plots.influence")
 def influence(model: Model | Influence, *, ax: Any = None) -> Any:
-    """Draw an influence bound as a picture, and the sums of its rows.
+    """Draw an influence matrix, and the sums of its rows.
 
-    Where all sums are below 1 (the dashed line), Dobrushin's condition holds.
-
-    Parameters
-    ----------
-    model : Model or Influence
-    ax : two matplotlib Axes, optional
-        For the matrix and for the sums; default those of a new figure.
-
-    Returns
-    -------
-    array of two matplotlib Axes
-        Of more than 300 variables the matrix is shown by the largest entries of blocks.
-
-    Notes
-    -----
-    Entry (i, j), in row i and column j, bounds C_ij, the influence of variable j on variable i; Dobrushin's condition
-    is max_i sum_j C_ij < 1.
-
-    Examples
-    --------
-    >>> import dobrushin as db
-    >>> model = db.Ising.grid(6, 6, couplings=0.2)
-    >>> matrix, sums = db.plots.influence(db.influence(model, method="paper"))
-    >>> sums.get_title()
-    'row sums: largest 0.79'
+    Where all row sums are below 1 (the dashed line), Dobrushin's condition holds.
     """
     bound = compute(model) if isinstance(model, Model) else model
     check.instance(bound, Influence, "model", "a model or an Influence")
@@ -191,7 +167,7 @@ def _draw_sums(ax: Any, bound: Influence, look: Look) -> None:
 
 
 def _ticks(ax: Any, which: Sequence[Any], bound: Influence) -> None:
-    """Write names where there is room for them, else positions."""
+    """Label ticks with the names of variables if there is room for them, else with positions."""
     n, has_names = bound.n_variables, not check.are_positions(bound.labels)
     for axis in which:
         if has_names and n <= _MAX_NAMES:

@@ -1,4 +1,4 @@
-"""Pictures of estimates: intervals, and estimates against exact answers."""
+"""Plots of estimates: intervals, and estimates against exact answers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def marginals(estimate: Estimate, *, ax: Any = None) -> Any:
 def _draw_rows(
     ax: Any, estimate: Estimate, rows: NDArray[np.int64], look: Look, states: bool = False, values: bool = False
 ) -> None:
-    """Draw an interval for each row, the first on top, with the name; if asked for, also its state and its limits."""
+    """Draw an interval for each row, from top to bottom, with its name and optionally its state and limits."""
     place = np.arange(len(rows))
     mean, lower, upper = (part[rows] for part in (estimate.value, estimate.lower, estimate.upper))
     ax.hlines(place, lower, upper, colors=look.colors[0], linewidth=1.6, label="interval")
@@ -99,7 +99,7 @@ def _draw_rows(
 
 
 def _draw_sorted(ax: Any, estimate: Estimate, rows: NDArray[np.int64], look: Look) -> None:
-    """Draw rows side by side by increasing probability; of more than `_MAX_ROWS`, evenly spaced ones."""
+    """Draw rows side by side, sorted by probability; of more than `_MAX_ROWS`, an evenly spaced selection."""
     ordered = rows[np.argsort(estimate.value[rows], kind="stable")]
     place = np.arange(len(rows))
     if len(rows) > _MAX_ROWS:
@@ -113,12 +113,12 @@ def _draw_sorted(ax: Any, estimate: Estimate, rows: NDArray[np.int64], look: Loo
 
 
 def _probability(state: str | None) -> str:
-    """Return the label of the axis; events of a field have "probability" itself as their state."""
+    """Return the label of the axis: the probability of this state."""
     return "probability" if state in (None, "probability") else f"probability of {state}"
 
 
 def _marker(estimate: Estimate, look: Look) -> dict[str, Any]:
-    """Return the style of points: filled if the estimate is certified, hollow if not."""
+    """Return the style of points: filled if the estimate is certified, hollow otherwise."""
     fill = look.colors[0] if estimate.is_certified else look.paper
     return {"color": look.colors[0], "markerfacecolor": fill}
 
@@ -133,7 +133,7 @@ ExactAnswers = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float6
 
 @public(name="plots.against_exact")
 def against_exact(estimate: Estimate, exact: Any, *, difference: bool = False, ax: Axes | None = None) -> Axes:
-    """Draw estimates with their intervals against exact answers; an interval that misses is marked.
+    """Draw estimates with their intervals against exact answers, and mark intervals that miss.
 
     Parameters
     ----------
@@ -226,7 +226,10 @@ def _from_estimate(estimate: Estimate, exact: Estimate) -> ExactAnswers:
 
 
 def _key(estimate: Estimate, k: int) -> Any:
-    """Return the same for the same row of another estimate: joint states are tuples, and statistics have none."""
+    """Return a key that identifies a row: its target and state.
+
+    The same row of another estimate has the same key: joint states are tuples, and statistics have no state.
+    """
     target = estimate.targets[k]
     return target._name if isinstance(target, Target) else target, estimate.states[k]
 
@@ -251,7 +254,7 @@ def _from_marginals(estimate: Estimate, exact: Any) -> ExactAnswers:
 
 
 def select(estimate: Estimate) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows to draw: probabilities (one row for a variable with two states), and means."""
+    """Return the indices of the rows to draw: of probabilities (one row for a binary variable), and of means."""
     probabilities, statistics = [], []
     for first, last in groups(estimate):
         if estimate.states[first] is None:
@@ -264,7 +267,7 @@ def select(estimate: Estimate) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def groups(estimate: Estimate) -> list[tuple[int, int]]:
-    """Return the first row of each target, and the row after its last."""
+    """Return, for each target, its first row and the row after its last."""
     targets, states = estimate.targets, estimate.states
     starts = [0]
     for k in range(1, len(targets)):
@@ -276,7 +279,7 @@ def groups(estimate: Estimate) -> list[tuple[int, int]]:
 
 
 def common_state(estimate: Estimate, rows: NDArray[np.int64]) -> Any:
-    """Return the name of the state of all these rows, if it is the same and each variable has one row; else None."""
+    """Return the state that all rows are about, if it is the same and each variable has one row; else None."""
     states = {_state_name(estimate, k) for k in rows.tolist()}
     single = all(not isinstance(estimate.targets[k], Joint) for k in rows.tolist())
     names = {name_of(estimate.targets[k]) for k in rows.tolist()}
@@ -284,13 +287,13 @@ def common_state(estimate: Estimate, rows: NDArray[np.int64]) -> Any:
 
 
 def _state_name(estimate: Estimate, k: int) -> str:
-    """Return the name of the state of a row, or "state 1" where it is a number."""
+    """Return the name of a row's state, or "state 1" for a number."""
     state = estimate.states[k]
     return f"state {state}" if isinstance(state, int) else plain(state, 16)
 
 
 def row_name(estimate: Estimate, k: int, with_state: bool) -> str:
-    """Return the name of a row, with its state if `with_state`."""
+    """Return the label of a row, with its state if `with_state`."""
     target, state = estimate.targets[k], estimate.states[k]
     name = plain(shown(target), 24)
     if state is None or not with_state:
@@ -300,7 +303,7 @@ def row_name(estimate: Estimate, k: int, with_state: bool) -> str:
 
 
 def verdict(estimate: Estimate) -> str:
-    """Say in a few words whether the intervals are certified."""
+    """Say in a few words whether the intervals of an estimate are certified."""
     if not estimate.is_certified:
         return f"NOT CERTIFIED: bias unknown, confidence {percent(estimate.confidence)}"
     if estimate.confidence == 1:

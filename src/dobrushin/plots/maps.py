@@ -1,4 +1,4 @@
-"""Pictures of scans: numbers of updates per variable, on a grid or on the model's graph."""
+"""Plots of scans: numbers of updates for each variable, on a grid or on the model's graph."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def scan_map(
     *,
     ax: Any = None,
 ) -> Any:
-    """Draw how often a scan updates each variable, in consecutive parts of the scan.
+    """Draw how often a scan updates each variable, with a panel for each of several consecutive parts of the scan.
 
     Variables that a part never updates are left blank. All panels have the same colours.
 
@@ -131,7 +131,7 @@ def _read_shape(shape: Any, n: int | None) -> tuple[int, int] | None:
 
 
 def _panels(ax: Any, segments: int, aspect: float, is_grid: bool) -> list[Any]:
-    """Return panels for pictures with this ratio of height to width: wide pictures in one column, others in rows."""
+    """Return Axes for pictures with this ratio of height to width: wide ones below each other, others in rows."""
     if aspect < 0.4:
         columns = 1
     elif segments <= 4:
@@ -163,7 +163,7 @@ def _draw_graph(
 
 
 def _norm(counts: list[NDArray[Any]]) -> Any:
-    """Return the scale from counts to colours, the same for all panels."""
+    """Return a colour scale for all panels."""
     colors = require("matplotlib.colors", "plots")
     most = max(float(part.max()) for part in counts)
     least = min(float(part[part > 0].min()) for part in counts)
@@ -207,7 +207,7 @@ def _draw_grid(
 
 
 def _window(touched: NDArray[np.bool_]) -> tuple[int, int, int, int]:
-    """Return the first and last row and column to show: all, or those around a small part that was updated."""
+    """Return the first and last row and column to show: all, or those around a small updated part."""
     rows, columns = touched.shape
     window = []
     for axis, side in ((1, rows), (0, columns)):
@@ -220,7 +220,7 @@ def _window(touched: NDArray[np.bool_]) -> tuple[int, int, int, int]:
 
 
 def _means(values: NDArray[Any], k: int) -> NDArray[np.float64]:
-    """Return the means of blocks of k x k entries; blocks at the end may be smaller."""
+    """Return the means of blocks of k x k entries; blocks at the edges may be smaller."""
     if k == 1:
         return values.astype(np.float64)
     rows, columns = (np.arange(0, side, k) for side in values.shape)
@@ -230,7 +230,7 @@ def _means(values: NDArray[Any], k: int) -> NDArray[np.float64]:
 
 
 def _outline(ax: Any, is_target: NDArray[np.bool_], look: Look, tiny: bool) -> None:
-    """Draw lines around the targets; with `tiny` cells, also circles around a few targets."""
+    """Draw outlines of the targets; if cells are `tiny`, also circles around a few of them."""
     padded = np.pad(is_target, 1)
     row, column = np.nonzero(padded[1:, 1:-1] != padded[:-1, 1:-1])
     lines = [np.stack([column - 0.5, row - 0.5, column + 0.5, row - 0.5], axis=1)]
@@ -257,7 +257,7 @@ _MAX_NAMES = 25
 
 
 class DrawnGraph(NamedTuple):
-    """Part of a model's graph, with places for its nodes."""
+    """Part of a model's graph, with coordinates of its nodes."""
 
     shown: NDArray[np.int64]  # positions in the model, sorted
     total: int
@@ -267,7 +267,7 @@ class DrawnGraph(NamedTuple):
 
 
 def _subgraph(model: Model, shown: NDArray[np.int64]) -> DrawnGraph:
-    """Return the graph of some variables of a model."""
+    """Return the part of a model's graph with the variables `shown`."""
     start, neighbor = model._form.adjacency
     rows = [neighbor[start[i] : start[i + 1]] for i in shown.tolist()]
     other = np.concatenate(rows).astype(np.int64)
@@ -282,7 +282,7 @@ def _subgraph(model: Model, shown: NDArray[np.int64]) -> DrawnGraph:
 def _draw_nodes(
     axes: list[Any], graph: DrawnGraph, counts: list[NDArray[Any]], marked: NDArray[np.int64], norm: Any, look: Look
 ) -> tuple[Any, str]:
-    """Draw nodes coloured by counts, blank where the count is 0; return the last mappable and the hidden nodes."""
+    """Draw nodes coloured by counts, blank for a count of 0; return the last mappable and the nodes not shown."""
     n = len(graph.shown)
     area = float((72 * inches(axes[0])).prod())
     size = float(np.clip(0.1 * area / n, 3.0, 110.0))  # nodes cover a part of the panel that does not hide edges

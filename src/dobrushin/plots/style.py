@@ -1,4 +1,4 @@
-"""Style of all pictures: panels, colours that can be read on the background, and plain text."""
+"""Style of all plots: panels, colours that can be read on any background, and plain text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _READABLE = 4.5
 
 
 class Look(NamedTuple):
-    """Colours for one Axes."""
+    """Colours for the texts, lines and points of one Axes."""
 
     colors: tuple[str, ...]
     alarm: str  # what must not be missed
@@ -34,7 +34,7 @@ class Look(NamedTuple):
 
 
 def look(ax: Any) -> Look:
-    """Return colours that can be read on the background of an Axes and of its figure."""
+    """Return colours that are readable on the background of an Axes."""
     now = ax.xaxis.label.get_color()
     outside = _over(None, ax.figure.figure.patch, ax.figure.patch)
     inside = _over(outside, ax.patch)
@@ -47,9 +47,9 @@ def look(ax: Any) -> Look:
 
 
 def dress(ax: Any, look: Look, grid: str = "", alarm: bool = False) -> None:
-    """Give frame, ticks and texts of an Axes their colours; `grid` is "x", "y", "both" or nothing.
+    """Give the frame, ticks and texts of an Axes their colours; `grid` is "x", "y", "both" or "".
 
-    With `alarm` the title is one that must not be missed.
+    If `alarm`, the title is shown in the colour of a warning.
     """
     ax.tick_params(which="both", color=look.frame, labelcolor=look.frame)
     for spine in ax.spines.values():
@@ -72,7 +72,7 @@ def dress(ax: Any, look: Look, grid: str = "", alarm: bool = False) -> None:
 
 
 def panels(ax: Any, count: int, size: tuple[float, float], columns: int = 0, **layout: Any) -> list[Any]:
-    """Return the Axes to draw on: those given, or those of a new figure with this number of columns."""
+    """Return the Axes to draw on: the given ones, or those of a new figure with this number of columns."""
     axes = require("matplotlib.axes", "plots")
     if ax is None:
         figure = _new_figure(size)
@@ -91,19 +91,19 @@ def panels(ax: Any, count: int, size: tuple[float, float], columns: int = 0, **l
 
 
 def _new_figure(size: tuple[float, float]) -> Any:
-    """Make a figure of pyplot where pyplot is in use or in a notebook; else one that need not be closed."""
+    """Return a new figure: one of pyplot if that is in use or in a notebook, else one that need not be closed."""
     if "matplotlib.pyplot" in sys.modules or is_notebook():
         return require("matplotlib.pyplot", "plots").figure(figsize=size, layout="constrained")
     return require("matplotlib.figure", "plots").Figure(figsize=size, layout="constrained")
 
 
 def as_result(axes: list[Any]) -> Any:
-    """Return the Axes of a picture, as an array where there are several."""
+    """Return the Axes of a plot: one Axes, or an array of several."""
     return axes[0] if len(axes) == 1 else np.array(axes, dtype=object)
 
 
 def plain(name: Any, longest: int = 40) -> str:
-    """Return a name as text that matplotlib shows unchanged: no formulas, no line breaks, cut at `longest`."""
+    """Return a name as text that matplotlib shows unchanged: no formulas or line breaks, cut at `longest` characters."""
     text = visible(str(name))
     if len(text) > longest:
         text = text[: longest - 1] + "…"
@@ -111,24 +111,24 @@ def plain(name: Any, longest: int = 40) -> str:
 
 
 def entry(name: str) -> str:
-    """Return a plain name as an entry of a legend; legends leave out names that begin with an underscore."""
+    """Return a plain name as an entry of a legend, where a name must not begin with an underscore."""
     return f" {name}" if name.startswith("_") else name
 
 
 def name_ticks(axis: Any, positions: Any, names: list[str]) -> None:
-    """Write plain names at the ticks of an axis."""
+    """Label ticks of an axis with plain names."""
     axis.set_ticks(positions, names)
     for text in axis.get_ticklabels():
         text.set_usetex(False)
 
 
 def inches(ax: Any) -> Any:
-    """Return the width and height of an Axes in inches, before a layout engine moves it."""
+    """Return the width and height of an Axes in inches, before layout."""
     return ax.get_position().size * ax.figure.bbox.size / ax.figure.figure.dpi
 
 
 def legend_font(ax: Any) -> str:
-    """Return the font size of a legend: smaller for narrower Axes."""
+    """Return the font size of a legend, which is smaller for a narrower Axes."""
     width = float(inches(ax)[0])
     return "medium" if width > 4 else "small" if width > 2.8 else "x-small"
 
@@ -144,7 +144,7 @@ def color_bar(image: Any, axes: list[Any], label: str, look: Look) -> Any:
 
 
 def blocks(values: NDArray[np.float64], most: int) -> tuple[NDArray[np.float64], int]:
-    """Return the largest values of at most `most` equal blocks, and the size of a block."""
+    """Return the largest value in each of at most `most` equal blocks of an array, and the size of a block."""
     size = -(-len(values) // most)
     if size == 1:
         return values, 1
@@ -153,7 +153,7 @@ def blocks(values: NDArray[np.float64], most: int) -> tuple[NDArray[np.float64],
 
 
 def _over(below: Any, *patches: Any) -> Any:
-    """Return the colour of patches that lie on each other; None where one can see through them all."""
+    """Return the colour of semi-transparent patches lying on each other; None if the result is transparent."""
     for patch in patches:
         *color, alpha = patch.get_facecolor()
         if not patch.get_visible() or alpha == 0:
@@ -164,7 +164,7 @@ def _over(below: Any, *patches: Any) -> Any:
 
 
 def _readable(color: Any, background: Any) -> Any:
-    """Return the colour itself if it can be read on the background, else a dark or a light one that can."""
+    """Return the colour if it is readable on the background, else a dark or a light one that is."""
     if background is None or _contrast(_rgb(color), background) >= _READABLE:
         return color
     return max((INK, CHALK), key=lambda other: _contrast(_rgb(other), background))

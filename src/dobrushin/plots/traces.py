@@ -1,4 +1,4 @@
-"""Chains along their recorded draws."""
+"""Plots of chains: their recorded states, or running shares of states."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MAX_POINTS, _MAX_LINES, _MAX_STRIPS = 1000, 20, 100
 
 @public(name="plots.trace")
 def trace(samples: Samples, variables: Any = None, *, show: Trace = "means", ax: Any = None) -> Any:
-    """Draw chains along their recorded draws, with a panel for each variable.
+    """Draw the recorded draws of chains, with a panel for each variable.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def trace(samples: Samples, variables: Any = None, *, show: Trace = "means", ax:
 
 
 def _called(samples: Samples, column: int, values: range) -> Sequence[Any]:
-    """Return the names of the states of a variable, or their numbers."""
+    """Return the names of a variable's states, or their numbers if they have no names."""
     return (None if samples.state_names is None else samples.state_names.at(column)) or values
 
 
@@ -149,7 +149,7 @@ def _draw_means(ax: Any, states: NDArray[Any], values: range, called: Sequence[A
 
 
 def _draw_states(ax: Any, states: NDArray[Any], values: range, look: Look) -> Any:
-    """Draw the states as a picture: a line for each chain, a column for each draw."""
+    """Draw the states as an image: a line for each chain, a column for each draw."""
     chains, draws = states.shape
     columns = np.unique(np.linspace(0, draws - 1, min(draws, _MAX_POINTS)).round().astype(np.int64))
     picture = states[:_MAX_STRIPS, columns]

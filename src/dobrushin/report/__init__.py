@@ -1,7 +1,7 @@
-"""Reports: an estimate as one interactive page that stands by itself, to look at and to hand on.
+"""Reports: an estimate as one interactive HTML page in a single file, to look at and to pass on.
 
-The page is made from files of this folder (`page.html`, `page.css` and the scripts). It asks the network for nothing,
-runs no data as code, and escapes every name.
+The page is made of the files in this folder (`page.html`, `page.css` and the scripts). It loads nothing from the
+network, runs no data as code, and escapes every name.
 """
 
 from dobrushin.report.page import Page, render, write

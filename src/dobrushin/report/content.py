@@ -1,4 +1,4 @@
-"""Content of a report as plain data: sentences, rows, the curve, and the call that repeats the estimate."""
+"""Content of a report as plain data: sentences, tables, the curve of the bound, and the call that repeats it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _question(estimate: Estimate, model: Model | None, evidence: dict[Hashable, 
 
 
 def _diagnosis(sampled: Model | None, given: Diagnosis | bool | None, has_evidence: bool) -> dict[str, Any]:
-    """Return the lines of a diagnosis and a note; without lines the note says why."""
+    """Return the lines of a diagnosis and a note; if there are no lines, the note says why."""
     if given is False:
         return {"lines": [], "note": "The diagnosis was left out."}
     if not isinstance(given, Diagnosis):
@@ -121,7 +121,7 @@ def _seed(estimate: Estimate) -> str:
 
 
 def _call(estimate: Estimate, evidence: dict[Hashable, Any]) -> str:
-    """Write the call of `estimate`, which runs as it is printed once `model` is there again."""
+    """Write Python code that repeats the estimate; it runs as printed, given the variable `model`."""
     targets, plan = distinct_targets(estimate)[0], estimate.plan
     above = ["import dobrushin as db"]
     if isinstance(estimate.seed, np.random.SeedSequence):
@@ -142,7 +142,7 @@ def _call(estimate: Estimate, evidence: dict[Hashable, Any]) -> str:
 
 
 def _code(value: Any) -> str:
-    """Write a label, a state or a target as Python reads it."""
+    """Write a label, a state or a target as Python code."""
     if isinstance(value, Joint):
         return f"db.Joint({', '.join(map(_code, value.labels))})"
     if isinstance(value, Target):
@@ -151,7 +151,7 @@ def _code(value: Any) -> str:
 
 
 def _verdict(estimate: Estimate) -> dict[str, str]:
-    """Return the first sentences of the page: whether the intervals are certified."""
+    """Return the first sentences of the report: whether the intervals are certified."""
     count, tolerance = len(estimate), in_full(estimate.plan.tolerance)
     rows = {1: "The interval holds", 2: "Both intervals hold"}.get(count, f"All {count:,} intervals hold")
     them, sure = "it" if count == 1 else "them", percent(estimate.confidence)
@@ -175,7 +175,7 @@ def _verdict(estimate: Estimate) -> dict[str, str]:
 
 
 def _facts(estimate: Estimate) -> list[tuple[str, str]]:
-    """Return the facts about the certificate, as pairs of a name and a text."""
+    """Return facts about the certificate, as pairs of a name and a text."""
     plan, method = estimate.plan, estimate.plan.made_by
     lines = [("Method", plan.method)]
     if estimate.is_certified:
@@ -201,7 +201,7 @@ _MAX_NAME, _MAX_ALL_NAMES = 200, 500_000
 
 
 def rows_of(estimate: Estimate) -> dict[str, Any]:
-    """Return the columns of the table; rows name their target by its number."""
+    """Return the columns of the report's table of answers; a row names its target by number."""
     count = min(len(estimate), MAX_ROWS)
     targets, numbers = distinct_targets(estimate, count)
     widths = estimate.half_width[:count]
@@ -230,14 +230,14 @@ def rows_of(estimate: Estimate) -> dict[str, Any]:
 
 
 def cell_texts(rows: dict[str, Any], k: int) -> tuple[str, ...]:
-    """Return the texts of row `k` of the table."""
+    """Return the cells of row `k` of the table as text."""
     numbers = (f"{rows[name][k]:.{rows['decimals']}f}" for name in ("value", "lower", "upper"))
     bias = "unknown" if rows["bias"][k] is None else f"{rows['bias'][k]:.2g}"
     return rows["names"][rows["target"][k]], rows["state"][k], *numbers, bias
 
 
 def distinct_targets(estimate: Estimate, count: int | None = None) -> tuple[list[Any], list[int]]:
-    """Return the targets as they were asked for, and which one each row is about."""
+    """Return the targets without repetition, and the number of the target of each row."""
     targets: list[Any] = []
     numbers = []
     for target in estimate.targets[:count]:
@@ -249,7 +249,7 @@ def distinct_targets(estimate: Estimate, count: int | None = None) -> tuple[list
 
 
 def short_names(names: list[str]) -> list[str]:
-    """Cut long names in the middle, and all names if they are too long together; number names that became equal.
+    """Shorten long names in the middle, or all names if there are many; names that become equal get a number.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""The graph of a small model with its marginals as bars in the nodes, as one inline SVG for notebooks.
+"""Picture of a small model's graph for notebooks, as an inline SVG with the marginals as bars in the nodes.
 
-It takes its colours from where it is shown, and has no scripts.
+The picture takes its colours from the page that shows it, and contains no scripts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BAR = (62.0, 118.0)
 
 
 class Box(NamedTuple):
-    """A node of the picture: the lines of its box, and the middle of the box."""
+    """A node of the picture: the lines of text in its box, and the middle of the box."""
 
     name: str
     rows: list[tuple[str, float, float, float]]  # state, mean, lower, upper
@@ -37,14 +37,13 @@ class Box(NamedTuple):
 
     @property
     def height(self) -> float:
-        """Return the height in pixels."""
         return _ROW * (1 + len(self.rows) + bool(self.note)) + 6.0
 
 
 def network_picture(estimate: Estimate, model: Model | None = None) -> str:
-    """Draw the graph of the model (default: the model of the estimate) with the marginals in its nodes.
+    """Draw the graph of a model (default: that of the estimate) with the marginals in its nodes, as SVG.
 
-    The text is empty for large graphs, for lazy models and fields, and where no marginal was asked for.
+    Returns an empty text for large graphs, lazy models and fields, and if no marginal is among the targets.
     """
     asked = estimate.asked
     model = asked.model if model is None and asked is not None else model
@@ -72,7 +71,7 @@ def _box(estimate: Estimate, label: Hashable, evidence: dict[Hashable, Any]) -> 
 
 
 def _place(boxes: list[Box], places: NDArray[np.float64]) -> list[Box]:
-    """Return the boxes at places that are scaled until the boxes do not overlap."""
+    """Return the boxes at these positions, which are scaled up until no boxes overlap."""
     heights = np.array([box.height for box in boxes])
     least = np.array([_WIDTH, float(heights.max())]) + _GAP_PIXELS
     places = places - places.min(axis=0)
@@ -105,7 +104,7 @@ def _svg(boxes: list[Box], arrows: NDArray[np.int64], is_directed: bool) -> str:
 
 
 def _link(one: Box, other: Box, is_directed: bool) -> str:
-    """Draw a line between the borders of two boxes, with an arrow head in a directed graph."""
+    """Draw a line between the borders of two boxes, with an arrow head if the graph is directed."""
     begin, end = _border(one, other), _border(other, one)
     line = (
         f'<line x1="{begin[0]:.1f}" y1="{begin[1]:.1f}" x2="{end[0]:.1f}" y2="{end[1]:.1f}" '
@@ -121,7 +120,7 @@ def _link(one: Box, other: Box, is_directed: bool) -> str:
 
 
 def _border(box: Box, other: Box) -> tuple[float, float]:
-    """Return where the line from the middle of a box to another one leaves it."""
+    """Return the point where the line from the middle of a box to that of another one crosses its border."""
     dx, dy = other.x - box.x, other.y - box.y
     share = min(_WIDTH / 2 / abs(dx) if dx else 1.0, box.height / 2 / abs(dy) if dy else 1.0, 1.0)
     return box.x + share * dx, box.y + share * dy
@@ -152,6 +151,6 @@ def _node(box: Box) -> str:
 
 
 def _text(x: float, y: float, text: str, most: int, how: str = "") -> str:
-    """Write a text, cut after `most` characters; the whole text is then its tooltip."""
+    """Draw a text of at most `most` characters; if it is cut, the tooltip shows all of it."""
     cut = escape(text) if len(text) <= most else f"<title>{escape(text)}</title>{escape(text[: most - 1])}…"
     return f'<text x="{x:.1f}" y="{y:.1f}" {how}>{cut}</text>'

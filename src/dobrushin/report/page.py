@@ -1,4 +1,4 @@
-"""Reports: the page is made from its template, with all names escaped, and written to a file."""
+"""Make the report's page from its template, with all names escaped, and write it to a file."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def write(
 
 @dataclass(frozen=True, repr=False)
 class Page:
-    """A report, shown by notebooks as the result of a cell. `save` writes the report to a file."""
+    """A report as a page, which notebooks show as the result of a cell."""
 
     html: str
     title: str
@@ -101,7 +101,7 @@ class Page:
         _save(_file_name(path), self.html.encode("utf-8", "xmlcharrefreplace"), path)
 
     def _repr_html_(self) -> str:
-        """For notebooks: the page in a frame that can do nothing outside of itself."""
+        """Return the page in a sandboxed frame, for notebooks."""
         style = f"width: 100%; height: {_FRAME}px; border: 0; resize: vertical"
         return (
             f'<iframe title="{html.escape(self.title)}" sandbox="allow-scripts" style="{style}" '
@@ -114,7 +114,7 @@ class Page:
 
 @public(name="report.render")
 def render(estimate: Estimate, **about: Any) -> Page:
-    """Return an estimate as one interactive page, for a notebook to show.
+    """Return an estimate as one interactive page, to be shown in a notebook.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def _make(
     command: Any = None,
     diagnosis: Any = None,
 ) -> bytes:
-    """Return the page, from arguments that are checked here."""
+    """Return the page after checking the arguments of `write`."""
     check.instance(estimate, Estimate, "estimate", "an Estimate")
     if model is not None:
         model = as_model(model)
@@ -185,7 +185,7 @@ def _make(
 
 
 def embed(data: Any) -> str:
-    """Write data as JSON for a script element; no text can end the element, because <, > and & are escaped."""
+    """Write data as JSON inside a script element, escaping <, > and & so that no text can end the element."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))  # ASCII: no line separators either
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -193,7 +193,7 @@ def embed(data: Any) -> str:
 
 
 def _static(data: dict[str, Any]) -> str:
-    """Return the part of the page that readers without scripts see."""
+    """Return the part of the page for readers without scripts."""
     rows, verdict, again = data["rows"], data["verdict"], data["reproduce"]
     lines = [f'<div class="verdict {verdict["level"]}"><p><strong>{html.escape(verdict["headline"])}</strong></p>']
     lines.append(f"<p>{html.escape(verdict['text'])}</p></div><h2>The answer</h2>")
@@ -225,7 +225,7 @@ def _hash(text: str) -> str:
 
 
 def _file_name(path: Any) -> str:
-    """Return the path of the file as text; `ArgumentError` if it cannot be written."""
+    """Return the path as text; raise `ArgumentError` if it cannot be written."""
     name = check.path(path)
     if not name or os.path.isdir(name):
         raise ArgumentError("path", "the name of a file, not of a folder", name)
@@ -235,7 +235,7 @@ def _file_name(path: Any) -> str:
 
 
 def _save(name: str, page: bytes, path: Any) -> None:
-    """Replace the file once the whole page is written; on an error an existing file is kept."""
+    """Replace the file once the whole page is written; after an error the old file remains."""
     try:
         replace_file(name, page)
     except OSError as error:

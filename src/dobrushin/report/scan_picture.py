@@ -1,4 +1,4 @@
-"""The scan as a moving picture: which variables it updates when, how far from the targets, and where on a grid."""
+"""Data of the report's animation of a scan: which variables are updated when, and how far from the targets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GAP_PIXELS = 8
 
 
 def picture(scan: Scan, around: Surroundings | None, shape: tuple[int, int] | None) -> dict[str, Any]:
-    """Return the data of the moving picture."""
+    """Return the data of the animation of a scan."""
     steps = len(scan)
     points = min(steps, _MAX_POINTS)
     generator = np.random.default_rng(0)
@@ -47,7 +47,7 @@ def picture(scan: Scan, around: Surroundings | None, shape: tuple[int, int] | No
 
 
 def positions_at(scan: Scan, times: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
-    """Return the positions that a scan updates at these steps; random steps are drawn.
+    """Return the positions that a scan updates at these steps; positions at random steps are drawn.
 
     Examples
     --------
@@ -71,7 +71,10 @@ def positions_at(scan: Scan, times: NDArray[np.int64], generator: np.random.Gene
 
 
 def _moments(steps: int, points: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Return all steps, or a random one of each stretch: every k-th step of a cycle may update the same variable."""
+    """Return `points` of all steps: one at random from each of as many stretches of equal length.
+
+    Every k-th step of a cycle could always update the same variable, so that the choice is random.
+    """
     if points == steps:
         return np.arange(steps)
     edges = np.arange(points + 1) * steps // points
@@ -79,7 +82,7 @@ def _moments(steps: int, points: int, generator: np.random.Generator) -> NDArray
 
 
 def _bands(places: NDArray[np.int64], around: Surroundings | None, n: int) -> dict[str, Any]:
-    """Count updates by time and by distance from the targets; by time and position if distances are unknown."""
+    """Count updates by time and distance from the targets, or by time and position if distances are unknown."""
     kind, value, top, unreached = "position", places, n - 1, False
     distance = np.zeros(1) if around is None else around.distances(places)
     if (far := int(distance.max())) > 0:
@@ -100,7 +103,7 @@ def _bands(places: NDArray[np.int64], around: Surroundings | None, n: int) -> di
 
 
 def _cells(places: NDArray[np.int64], around: Surroundings, grid: Grid) -> dict[str, Any]:
-    """Return the part of the grid that the scan updates, in cells of one or more sites."""
+    """Return the part of the grid that the scan updates, as cells of one or more sites."""
     row, column = np.divmod(around.sites, grid.columns)
     seen_row, seen_column = np.divmod(around.observed, grid.columns)
     if grid.is_periodic and len(around.targets):  # the first target in the middle
@@ -132,14 +135,14 @@ def _cells(places: NDArray[np.int64], around: Surroundings, grid: Grid) -> dict[
 
 
 def _strip(lines: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return the rows (or columns) that are used, those beside them, and gaps too small to cut out."""
+    """Return the rows (or columns) to show: updated ones, their neighbours, and short gaps between them."""
     used = np.unique(np.concatenate([np.maximum(lines - 1, 0), lines, np.minimum(lines + 1, n - 1)]))
     gaps = np.flatnonzero((np.diff(used) > 1) & (np.diff(used) <= _GAP_PIXELS))
     return np.union1d(used, np.concatenate([used, *(np.arange(used[k], used[k + 1]) for k in gaps)]))
 
 
 def _cuts(lines: NDArray[np.int64], size: int) -> list[int]:
-    """Return the cells at whose upper (or left) edge rows (or columns) are cut out."""
+    """Return the cells above (or left of) which rows (or columns) were left out."""
     return ((1 + np.flatnonzero(np.diff(lines) > 1)) // size).tolist()
 
 
@@ -153,9 +156,9 @@ _PART_OF_LINKS = 0.25
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The variables that a scan can update, or all variables, numbered 0, 1, ...
+    """The variables around the targets that a scan may update, numbered from 0, with the edges between them.
 
-    `sites` are their positions in the model before conditioning, where a grid is still a whole grid.
+    `sites` has their positions in the model before conditioning, where a grid is still complete.
     """
 
     n_sites: int
@@ -167,11 +170,11 @@ class Surroundings:
     observed: NDArray[np.int64]  # sites
 
     def places(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of variables at these positions in the model that was sampled."""
+        """Return the numbers of the variables at these positions of the sampled model."""
         return np.searchsorted(self.positions, positions)
 
     def distances(self, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of edges from each variable to the nearest target; -1 where no path leads to one."""
+        """Return the number of edges from each variable to the nearest target; -1 if there is no path."""
         distance = np.full(len(self.sites), -1, dtype=np.int64)
         front, far, left = self.targets, 0, np.unique(wanted)
         distance[front] = 0
@@ -186,13 +189,13 @@ class Surroundings:
         return distance[wanted]
 
     def links(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return both ends of each edge, as sites, the smaller one first; an edge may come twice."""
+        """Return the two ends of each edge as sites, the smaller first; an edge may be repeated."""
         ends = np.repeat(self.sites, np.diff(self.start)), self.sites[self.neighbor]
         return np.minimum(*ends), np.maximum(*ends)
 
 
 def surroundings(estimate: Estimate, model: Model, sampled: Model, evidence: dict[Hashable, Any]) -> Surroundings:
-    """Return the surroundings of the targets in a model; `sampled` is the model given the evidence."""
+    """Return the surroundings of an estimate's targets; `sampled` is `model` conditioned on the evidence."""
     known = np.array([model.index(label) for label in evidence], dtype=np.int64)
     sizes = []
     if estimate.certificate is not None:
@@ -226,7 +229,7 @@ def _not_this(model: Model) -> ArgumentError:
 
 
 def certified_surroundings(estimate: Estimate) -> Surroundings | None:
-    """Return the surroundings of the targets from the influence in the certificate; None without a certificate."""
+    """Return the surroundings of the targets from an estimate's certificate; None if it has none."""
     if estimate.certificate is None:
         return None
     problem, objective = estimate.certificate._problem, estimate.certificate._objective
@@ -246,7 +249,7 @@ class Grid:
 
 
 def as_grid(around: Surroundings, shape: tuple[int, int] | None) -> Grid | None:
-    """Return the grid that the variables form; None if they form no grid.
+    """Return the grid that the variables form; None if they form none.
 
     Examples
     --------
@@ -273,7 +276,7 @@ def as_grid(around: Surroundings, shape: tuple[int, int] | None) -> Grid | None:
 
 
 def _likely_shape(step: NDArray[np.int64], n: int) -> tuple[int, int]:
-    """Guess the rows and columns of a grid: the most common distance of neighbours above 1 is the length of a row."""
+    """Guess the rows and columns of a grid: a row is as long as the most common step, above 1, between neighbours."""
     counts = np.bincount(step, minlength=3)
     columns = 2 + int(np.argmax(counts[2:])) if counts[2:].any() else n
     return n // columns, columns

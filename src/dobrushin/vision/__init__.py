@@ -1,4 +1,4 @@
-"""Targeted image segmentation: the paper's Section 5.5 as software. Needs the extra `vision`.
+"""Targeted image segmentation, as in Section 5.5 of the paper. Needs the extra `vision`.
 
 Patches of an image get words for texture, colour and place; classes are learnt from images of which only keywords are
 known; a Potts field ties neighbouring patches together; and a short Gibbs scan labels the rectangle that matters.

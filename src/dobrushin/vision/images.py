@@ -1,4 +1,4 @@
-"""Photographs with label maps and keywords: read from a folder, which Microsoft's archive can be converted to."""
+"""Photographs with label maps and keywords, read from a folder; conversion of Microsoft's archive to such a folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROW = "rows of name, width, height and a list of keywords"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Image:
-    """A photograph.
+    """A photograph, with its labels and keywords if they are known.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Image:
 
 
 class Images(Sequence[Image]):
-    """Images of one folder, and the names of their classes.
+    """The images of one folder, and the names of their classes.
 
     Attributes
     ----------
@@ -191,7 +191,7 @@ def _read_index(path: Path) -> tuple[list[str], list[tuple[str, int, int, list[s
 
 
 def decode(path: Path, flag: int) -> NDArray[Any]:
-    """Decode an image file by OpenCV; raise `FormatError` if it is broken."""
+    """Decode an image file with OpenCV; raise `FormatError` if the file is broken."""
     cv2 = require("cv2", "vision")
     try:
         data = np.fromfile(path, dtype=np.uint8)
@@ -218,7 +218,7 @@ def _read_pixels(path: Path, shape: tuple[int, int]) -> NDArray[np.uint8]:
 
 
 def _read_labels(path: Path, shape: tuple[int, int], classes: int) -> NDArray[np.int16]:
-    """Read the palette numbers of a label map; a decoder of colours would give the colours of the palette instead."""
+    """Read the palette numbers of a label map (OpenCV would return the colours of the palette instead)."""
     image = require("PIL.Image", "vision")
     try:
         with image.open(path) as stored:
@@ -238,7 +238,7 @@ def _read_labels(path: Path, shape: tuple[int, int], classes: int) -> NDArray[np
 
 @public(name="vision.hamming_error")
 def hamming_error(found: ArrayLike, truth: ArrayLike | None, where: ArrayLike | None = None) -> float:
-    """Return the share of labelled pixels that have another label; void pixels do not count.
+    """Return the share of labelled pixels with a wrong label; void pixels do not count.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ _LEAST_SHARE = 0.01
 
 
 def convert_msrc(source: str | os.PathLike[str], folder: str | os.PathLike[str]) -> int:
-    """Write the images of nine classes, with keywords and label maps, from the archive as it is unpacked.
+    """Convert the unpacked archive: write the images of nine classes, with keywords and label maps, to a folder.
 
     Parameters
     ----------

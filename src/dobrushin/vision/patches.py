@@ -1,4 +1,4 @@
-"""Patches of an image: where they lie, and three words for each, of texture, colour and place.
+"""Patches of an image: where they are, and three words that describe each: of texture, colour and position.
 
 After J. Verbeek and B. Triggs, *Region classification with Markov field aspect models*, CVPR 2007.
 """
@@ -26,7 +26,7 @@ TARGET = (8, 12)
 
 @dataclass(frozen=True)
 class PatchGrid:
-    """Square patches on a regular grid, as many as fit.
+    """A regular grid of square patches, as many as fit on an image.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class PatchGrid:
 
     @cached_property
     def nearest(self) -> NDArray[np.int64]:
-        """For each pixel the number of the patch whose centre is nearest, shape (height, width)."""
+        """For each pixel, the number of the patch with the nearest centre; shape (height, width)."""
         first = (self.patch - 1) / 2
         rows, cols = (
             np.clip(np.round((np.arange(side) - first) / self.step).astype(np.int64), 0, count - 1)
@@ -88,7 +88,7 @@ class PatchGrid:
 
     @public(name="vision.PatchGrid.rectangle")
     def rectangle(self, target: tuple[int, int] = TARGET) -> tuple[slice, slice]:
-        """Return the central rectangle of patches, turned with the image where that is upright.
+        """Return the central rectangle of patches, turned by 90 degrees if the image is higher than wide.
 
         Parameters
         ----------
@@ -166,7 +166,7 @@ class Described:
 
 
 def describe(image: Image, patch: int = PATCH, step: int = STEP) -> Described:
-    """Measure texture and colour of each patch.
+    """Measure the texture and colour of each patch of an image.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ def _colors(image: Image, grid: PatchGrid) -> NDArray[np.float32]:
 
 
 class Vocabulary:
-    """Words for textures and colours by k-means, and for places by a regular grid of cells.
+    """Words for textures and colours, found by k-means, and for positions, as cells of a regular grid.
 
     Parameters
     ----------
@@ -260,7 +260,7 @@ class Vocabulary:
         self._centers: tuple[NDArray[np.float32], ...] = ()
 
     def fit(self, images: list[Described]) -> Vocabulary:
-        """Learn the words. The result depends on the images and the seed, not on their order of computation."""
+        """Learn the words. The result depends on the images and the seed, not on the order of computation."""
         rng = np.random.default_rng(self.seed)
         centers = []
         for count, name in zip(self.sizes, ("texture", "color"), strict=False):
@@ -285,7 +285,7 @@ class Vocabulary:
 
 
 def _cluster(rows: NDArray[np.float32], count: int, seed: int) -> NDArray[np.float32]:
-    """Return centres of clusters, or all different rows where these are no more than `count`."""
+    """Return centres of clusters by k-means, or all different rows if there are no more than `count`."""
     different = np.unique(rows, axis=0)
     if len(different) <= count:
         return different
@@ -298,11 +298,11 @@ def _cluster(rows: NDArray[np.float32], count: int, seed: int) -> NDArray[np.flo
 
 
 def one_thread() -> Any:
-    """Limit BLAS to one thread: more threads do not help here, and would change the order of sums."""
+    """Limit BLAS to one thread inside a `with` block, so that the order of sums is always the same."""
     return require("threadpoolctl", "vision").threadpool_limits(1)
 
 
 def _nearest(rows: NDArray[np.float32], centers: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return the number of the nearest centre, by |x - c|^2 without the |x|^2 that all centres share."""
+    """Return the number of the nearest centre of each row, comparing |x - c|^2 - |x|^2."""
     distance = 0.5 * np.einsum("cd,cd->c", centers, centers)[None, :] - rows @ centers.T
     return distance.argmin(axis=1)

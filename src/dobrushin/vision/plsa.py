@@ -29,7 +29,7 @@ _STILL = 1e-5
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Aspects:
-    """A fitted model.
+    """A fitted model of probabilistic latent semantic analysis.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Aspects:
         return theta
 
     def unaries(self, words: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Return log theta[k, a] + sum_m log beta_m[a, word_m] of a new image, shape (patches, classes)."""
+        """Return log theta[k, a] + sum_m log beta_m[a, word_m] for a new image, shape (patches, classes)."""
         return np.log(np.maximum(self.proportions(words), _LEAST_PROBABILITY)) + self.log_likelihoods(words)
 
 
@@ -92,7 +92,7 @@ def fit_aspects(
     iterations: int = ITERATIONS,
     smoothing: float = SMOOTHING,
 ) -> Aspects:
-    """Fit by EM, from patches that are shared equally among the keywords of their image.
+    """Fit the model by EM; at the start, patches are shared equally among the keywords of their image.
 
     Parameters
     ----------

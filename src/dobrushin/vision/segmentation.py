@@ -1,4 +1,4 @@
-"""The Markov field on the patches, scans for its target rectangle, and labels by majority over the draws."""
+"""The Markov field on an image's patches, scans for its target rectangle, and labels by majority over draws."""
 
 from __future__ import annotations
 
@@ -63,19 +63,19 @@ class Region:
     def center(
         cls, grid: PatchGrid, states: int, coupling: float = COUPLING, target: tuple[int, int] = TARGET
     ) -> Region:
-        """Return the rectangle in the middle of a grid, turned with the image."""
+        """Return the region in the middle of a grid, turned by 90 degrees if the image is higher than wide."""
         rows, cols = grid.rectangle(target)
         return cls(grid.shape, (rows.start, rows.stop), (cols.start, cols.stop), states, coupling)
 
     @property
     def targets(self) -> NDArray[np.int64]:
-        """The variables of the rectangle."""
+        """Variables (patches) of the rectangle."""
         rows, cols = np.arange(*self.rows), np.arange(*self.cols)
         return (rows[:, None] * self.shape[1] + cols[None, :]).ravel()
 
     @lru_cache(maxsize=64)  # noqa: B019  regions are few small values
     def influence(self) -> db.Influence:
-        """Return Theorem 4 of the paper, without any image: the bound that the paper chooses its scan with."""
+        """Return the influence bound with which the paper chooses its scan: Theorem 4, the same for all images."""
         model = db.Potts.grid(*self.shape, states=self.states, couplings=self.coupling)
         return db.influence(model, method="paper")
 
@@ -91,7 +91,7 @@ class Region:
 
     @lru_cache(maxsize=64)  # noqa: B019
     def shortest(self) -> db.ScanResult:
-        """Return the shortest scan found with a guarantee for the rectangle no worse than that of one sweep."""
+        """Return the shortest scan found whose bound for the rectangle is no worse than that of one sweep."""
         tolerance = self.systematic().variation.value
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", db.VacuousBoundWarning)
@@ -100,7 +100,7 @@ class Region:
 
 @public(name="vision.field")
 def field(unaries: ArrayLike, coupling: float = COUPLING) -> db.Potts:
-    """Make the posterior of the Markov field aspect model.
+    """Return the posterior of the Markov field aspect model, as a Potts model.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ ScanChoice: TypeAlias = str | db.Scan | db.ScanResult | Callable[[Region], Any]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Posed:
-    """An image whose posterior is known, before labels are drawn: see `Segmentation`."""
+    """An image with its posterior, before labels are drawn: see `Segmentation`."""
 
     name: str
     classes: tuple[str, ...]
@@ -211,18 +211,18 @@ class Segmentation(Posed):
 
     @property
     def pixels(self) -> NDArray[np.int64]:
-        """Class of each pixel: that of the patch whose centre is nearest."""
+        """Class of each pixel: that of the patch with the nearest centre."""
         return self.grid.to_pixels(self.labels).astype(np.int64)
 
     @property
     def inside(self) -> NDArray[np.bool_]:
-        """Pixels of the target rectangle."""
+        """For each pixel, whether it is in the target rectangle."""
         mask = np.zeros(self.region.shape, dtype=bool)
         mask[slice(*self.region.rows), slice(*self.region.cols)] = True
         return self.grid.to_pixels(mask).astype(bool)
 
     def error(self, truth: ArrayLike | None, everywhere: bool = False) -> float:
-        """Return the share of wrong pixels in the target rectangle, or everywhere; void pixels do not count.
+        """Return the share of wrong pixels in the target rectangle, or in the whole image; void pixels do not count.
 
         Parameters
         ----------
@@ -246,7 +246,7 @@ class Segmentation(Posed):
         seed: Seed = None,
         executor: Executor | None = None,
     ) -> Segmentation:
-        """Draw the same image again, with another scan or seed; arguments as for `Segmenter.segment`."""
+        """Label the same image again, with another scan or seed; arguments as for `Segmenter.segment`."""
         return draw_labels(self, scan=scan, tolerance=tolerance, chains=chains, seed=seed, executor=executor)
 
     def __repr__(self) -> str:
@@ -264,7 +264,7 @@ class Segmentation(Posed):
 def draw_labels(
     posed: Posed, *, scan: Any, tolerance: float, chains: int, seed: Any, executor: Executor | None
 ) -> Segmentation:
-    """Draw labels for an image whose posterior is known; arguments as for `Segmenter.segment`."""
+    """Draw labels of an image whose posterior is known; arguments as for `Segmenter.segment`."""
     chains = check.count(chains, "chains")
     sequence = seed_sequence(seed)
     clock = [time.perf_counter()]
@@ -295,7 +295,7 @@ def draw_labels(
 
 
 def _choose(scan: Any, posed: Posed, tolerance: float) -> tuple[db.Scan, db.Variation | None]:
-    """Return the scan that was asked for, and its guarantee where there is one."""
+    """Return the scan that `scan` describes, and its bound if there is one."""
     region = posed.region
     if callable(scan):
         scan = scan(region)

@@ -1,4 +1,4 @@
-"""From training images with keywords to labelled regions."""
+"""Segmentation from images to labels: learn classes from images with keywords, and label a rectangle of others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from dobrushin.vision.segmentation import (
 
 
 class Segmenter:
-    """Learns classes from images with keywords, and labels the central rectangle of others.
+    """Learns classes from images with keywords, and labels the central rectangle of other images.
 
     Parameters
     ----------
@@ -109,7 +109,10 @@ class Segmenter:
 
     @public(name="vision.Segmenter.describe")
     def describe(self, image: Image | Described) -> Described:
-        """Measure the patches of an image. All methods also take the result, which saves measuring it again."""
+        """Measure the patches of an image.
+
+        All methods take the result in place of the image, which saves measuring it again.
+        """
         if isinstance(image, Described):
             if (image.grid.patch, image.grid.step) != (self.patch, self.step):
                 requirement = f"described with patches of {self.patch} pixels every {self.step}"
@@ -121,7 +124,7 @@ class Segmenter:
 
     @public(name="vision.Segmenter.fit")
     def fit(self, images: Iterable[Image | Described]) -> Segmenter:
-        """Learn the words, and PLSA with them.
+        """Learn the words of patches, and from them the classes, by probabilistic latent semantic analysis (PLSA).
 
         Parameters
         ----------
@@ -168,7 +171,7 @@ class Segmenter:
         seed: Seed = None,
         executor: Executor | None = None,
     ) -> Segmentation:
-        """Label an image; its keywords are not looked at.
+        """Label an image; its keywords are not used.
 
         Parameters
         ----------
@@ -284,7 +287,7 @@ class Segmenter:
 
 
 def _segment_one(shared: Any, image: Any, seed: np.random.SeedSequence, whole: Within) -> Segmentation:
-    """Label an image in a worker, by one thread: the images are split up, not the chains."""
+    """Label an image in a worker, with a single thread, because images are distributed and not chains."""
     model, options = receive(shared)
     with entered(within=whole):
         found: Segmentation = model.segment(image, seed=seed, **options)
