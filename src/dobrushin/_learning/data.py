@@ -87,12 +87,10 @@ class Observed:
 
     @property
     def n_rows(self) -> int:
-        """Number of observations."""
         return self.x.shape[1]
 
     @property
     def complete(self) -> bool:
-        """True if no value is missing."""
         return not len(self.gap_rows)
 
     def impute(self, structure: Structure, full: Floats) -> Imputed | None:

@@ -79,7 +79,6 @@ def network_structure(model: FactorGraph) -> Structure | None:
     _, own = row_entries(form.table_start[order], sizes)
 
     def make(full: Vector) -> FactorGraph:
-        """Return the network with its tables in the order of the model."""
         table = np.empty(len(full))
         table[own] = full
         return FactorGraph._from_form(

@@ -326,7 +326,6 @@ def _from_edges(
 
 
 def _read_edges(source: Any) -> list[tuple[Hashable, ...]]:
-    """Return the edges as pairs of distinct labels."""
     if not check.is_several(source):
         raise ArgumentError("model", _MODEL, source)
     edges: list[tuple[Hashable, ...]] = []
@@ -357,7 +356,6 @@ def _from_parents(pairs: Ints, labels: Sequence[Hashable], table: Any, states: A
 
 
 def _read_box(box: Any, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the lower and the upper bound of each parameter."""
     if box is None:
         return np.full(count, -np.inf), np.full(count, np.inf)
     ends = box if isinstance(box, tuple | list) else (-np.asarray(box), box)

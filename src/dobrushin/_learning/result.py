@@ -184,7 +184,6 @@ class Fit:
         return rows
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
         return card(self.headline, (), _COLUMNS, self._rows(), self.footer)
 
     def __str__(self) -> str:

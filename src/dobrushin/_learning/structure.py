@@ -82,12 +82,10 @@ class Structure:
 
     @property
     def n(self) -> int:
-        """Number of variables."""
         return len(self.sizes)
 
     @property
     def is_spins(self) -> bool:
-        """True if states are written -1 and +1."""
         return self.family is Ising
 
     @property

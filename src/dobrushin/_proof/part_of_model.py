@@ -72,7 +72,6 @@ class PartOfModel:
 
     @cached_property
     def names(self) -> list[str]:
-        """Names of the proof's variables, all different."""
         return different_names(self.model._labels_at(self.positions))
 
     @cached_property
@@ -97,7 +96,6 @@ class PartOfModel:
         return plan_about(self.model.n_variables, self.names, questions, **more)
 
     def write(self, arrays: Arrays) -> None:
-        """Add the factors to the arrays of a proof."""
         factors = self.factors
         scopes = np.diff(factors.scope_start), self._place[factors.scope]
         write_factors(arrays, self.positions, self.states, scopes, factors.table)

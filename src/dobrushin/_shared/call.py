@@ -328,7 +328,6 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """True if no time is left by the clock."""
         return self.spent > self.limit
 
     def check(self, stage: str = "") -> None:

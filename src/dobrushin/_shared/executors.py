@@ -91,7 +91,6 @@ class Within:
 
     @property
     def is_stopped(self) -> bool:
-        """True if the work has to stop."""
         return self.stopped is not None and self.stopped.is_set()
 
 

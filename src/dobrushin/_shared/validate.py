@@ -130,7 +130,7 @@ def evidence(value: object) -> None:
 
 
 def path(value: object, argument: str = "path") -> str:
-    """Return a path as text."""
+    """Return a path as text; fail for values that are no path."""
     if isinstance(value, str | os.PathLike) and "\0" not in (name := os.fsdecode(value)):
         return name
     raise ArgumentError(argument, "a path", value)

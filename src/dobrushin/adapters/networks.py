@@ -318,7 +318,6 @@ def _read_marginal(answer: Any, target: Any) -> tuple[list[Hashable], list[list[
 
 
 def _read_pgmpy(network: Any) -> tuple[_States, _Tables]:
-    """Read the states and tables of a pgmpy network of any kind."""
     models = require("pgmpy.models", "pgmpy")
     discrete = require("pgmpy.factors.discrete", "pgmpy")
 

@@ -292,7 +292,6 @@ class _Bounds:
         self._known: list[NDArray[np.float64]] = []
 
     def at(self, sweeps: int) -> NDArray[np.float64]:
-        """Return the bounds after a number of sweeps."""
         while len(self._known) <= sweeps and (bounds := next(self._more, None)) is not None:
             self._known.append(bounds)
         return self._known[min(sweeps, len(self._known) - 1)]

@@ -182,7 +182,7 @@ class GibbsProgram:
     sweep : list of lists of int
         Numbers of the nodes that are drawn at the same time, in the order of the program.
     clamped : list of lists of int
-        Numbers of the nodes of each clamped block; None where a node has no say.
+        Numbers of the nodes of each clamped block; None for a node that no term contains.
     error : array
         For each node a bound on the total variation between the law of its draw and its conditional distribution.
     """

@@ -118,7 +118,6 @@ Checkpoint = Annotated[Path | None, file("Save the state here, and resume from i
 
 
 def _say_version(is_asked: bool) -> None:
-    """Print the version, and end."""
     if is_asked:
         typer.echo(f"dobrushin {VERSION}")
         raise typer.Exit()

@@ -64,7 +64,7 @@ def read_evidence(model: db.Model, path: Path | None, texts: Sequence[str] | Non
 
 
 def uai_sizes(path: Path | None) -> Any:
-    """Return the number of states of each variable of a UAI file, including 1; None for other files."""
+    """Return the number of states, which may be 1, of each variable of a UAI file; None for other files."""
     if path is None or ".uai" not in [suffix.lower() for suffix in path.suffixes]:
         return None
     return db.io.read_sizes(path)

@@ -60,7 +60,6 @@ def compute(store: Store) -> dict[int, list[Arrays]]:
 
 
 def _run(side: int, seed: np.random.SeedSequence) -> Arrays:
-    """Fit the parameters by all methods to one set of data."""
     n = side * side
     data_seed, *own = seed.spawn(1 + len(METHODS))
     data = np.random.default_rng(data_seed).choice(np.array([-1, 1], dtype=np.int8), size=(OBSERVATIONS, n))

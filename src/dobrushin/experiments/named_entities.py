@@ -66,7 +66,6 @@ def _graph(corpus: Corpus, text: Text) -> db.FactorGraph:
 
 
 def _models(corpus: Corpus, linked: bool, fit: db.Fit) -> list[db.Model]:
-    """Return the fitted model of each text of the test set."""
     return [fit.model_of(_graph(corpus, text), features_of(text, linked, corpus.alike)) for text in corpus.test]
 
 
@@ -368,7 +367,7 @@ def _draw_example(ax: Any, data: dict[str, Any]) -> None:
 
 
 def _tabulate(data: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return a table of the boxes."""
+    """Return a table of results by the width of the box that limits label-pair weights."""
     rows: list[tuple[Any, ...]] = [
         ("box", "F1", "tokens certified", "median row sum", "entities", "with a scan", "steps", "sweeps")
     ]

@@ -163,7 +163,6 @@ def _draw_graph(
 
 
 def _norm(counts: list[NDArray[Any]]) -> Any:
-    """Return a colour scale for all panels."""
     colors = require("matplotlib.colors", "plots")
     most = max(float(part.max()) for part in counts)
     least = min(float(part[part > 0].min()) for part in counts)

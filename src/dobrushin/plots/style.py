@@ -103,7 +103,7 @@ def as_result(axes: list[Any]) -> Any:
 
 
 def plain(name: Any, longest: int = 40) -> str:
-    """Return a name as text that matplotlib shows unchanged: no formulas or line breaks, cut at `longest` characters."""
+    """Return a name in a form that matplotlib shows unchanged: no formulas, no line breaks, at most `longest` long."""
     text = visible(str(name))
     if len(text) > longest:
         text = text[: longest - 1] + "…"

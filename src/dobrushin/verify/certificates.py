@@ -174,7 +174,7 @@ def _lead(tables: list[Array], x: int, y: int, elsewhere: Array) -> float:
 
 
 def _leads(table: Array) -> Array:
-    """Return the array [a, c] of the least excess of own state c over a in a log-table."""
+    """Return a matrix: entry [a, c] is the least excess of own state c over a in a log-table."""
     lines = table.reshape(-1, table.shape[-1])
     return np.array([(lines - lines[:, [a]]).min(axis=0) for a in range(lines.shape[1])])
 

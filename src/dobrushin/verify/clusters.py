@@ -152,8 +152,8 @@ class ClusterReplay:
     def outcomes(self, chains: Array) -> Array:
         """Return the cluster of each target in each draw.
 
-        0 is the cluster of the ghost, 1 + k that of the k-th target, and -1 means that the two
-        chains did not agree.
+        0 is the cluster of the ghost, which stands for the fields; 1 + k is that of the k-th
+        target; -1 means that the two chains did not agree.
         """
         streams = Streams(self.entropy, tuple(self.spawn_key), chains)
         found = [self._draw(streams, c) for c in range(len(chains))]
@@ -225,11 +225,11 @@ class LinkCounts(Counts):
     """Counts of draws in which a target is connected with the ghost or the other target."""
 
     def width(self, question: ProofQuestion) -> int:
-        """Return the number of counters of a question: for connected and for undecided draws."""
+        """Return 2, since two numbers are counted: of connected and of undecided draws."""
         return 2
 
     def cells(self, question: ProofQuestion, own: Array) -> Array:
-        """Return the counter of each draw: 0 if connected, 1 if undecided, 2 (none) if not."""
+        """Return what each draw counts as: 0 connected, 1 undecided, 2 neither (not counted)."""
         linked = own[0] == own[1] if len(own) == 2 else own[0] == 0
         return np.where((own < 0).any(axis=0), 1, np.where(linked, 0, 2))
 

@@ -68,7 +68,7 @@ class Reference:
             )
 
     def drift(self, variables: Iterable[int]) -> float:
-        """Bound the difference in log-density of file and proof by factors at some variables."""
+        """Bound how far log-densities of file and proof differ, by factors at some variables."""
         require(
             self.file.field is None,
             f"{self.path} holds a field, and the proof is about a model of discrete variables.",

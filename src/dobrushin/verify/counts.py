@@ -76,8 +76,9 @@ def mean_limits(
 ) -> tuple[float, float]:
     """Return confidence limits for the mean of independent values in [0, 1].
 
-    `proxy` is the variance proxy if the number of values is the planned one; Hoeffding's interval
-    is then valid too.
+    Pass a variance `proxy` only if the number of values is the planned one: then Hoeffding's
+    interval is valid too, and the narrower limits are returned (theory.md, The empirical Bernstein
+    sequence).
     """
     n = len(values)
     if not n:
@@ -183,11 +184,11 @@ class Counts:
         return np.concatenate(columns, axis=1)
 
     def width(self, question: ProofQuestion) -> int:
-        """Return the number of counters: one for each joint state and, for sets, for open runs."""
+        """Return how many numbers are counted: one per joint state and, for sets, open runs."""
         return question.cells + self.walk.is_sets
 
     def cells(self, question: ProofQuestion, own: Array) -> Array:
-        """Return the counter of each outcome.
+        """Return what each outcome counts as: the number of its joint state, or that of open runs.
 
         For a bound on a joint law only runs that did not coalesce are counted.
         """
@@ -197,7 +198,6 @@ class Counts:
         return np.where((own < 0).any(axis=0), question.cells, cell)
 
     def _seconds(self, chains: int) -> float:
-        """Estimate the seconds that drawing and counting chains takes."""
         looks = sum(len(question.variables) + 4 for question in self.part.questions.values())
         return self.walk.seconds(chains) + 3e-8 * looks * chains + 5e-5 * len(self.part.questions)
 

@@ -286,7 +286,7 @@ _LEAST_SHARE = 0.01
 
 
 def convert_msrc(source: str | os.PathLike[str], folder: str | os.PathLike[str]) -> int:
-    """Convert the unpacked archive: write the images of nine classes, with keywords and label maps, to a folder.
+    """Convert Microsoft's image archive, as unpacked: write images of nine classes with keywords and label maps.
 
     Parameters
     ----------
