@@ -26,11 +26,11 @@ from dobrushin._proof.part_of_model import PartOfModel, positions_in, positions_
 from dobrushin._shared.running import Running, seed_sequence
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError
 
-# Ends are rounded outwards to a multiple of this part of the width, and by one more unit.
+# Limits are rounded outwards to a unit of 10**-6 times the interval's width (at least 1e-6), plus one unit.
 _END_DIGITS, _LEAST_WIDTH = 6, 1e-6
 # Limits on the check of a proof just written, by the checker's estimate.
 _CHECK_SECONDS, _CHECK_BYTES = 1200.0, 2.0**34
-# Methods whose only error is rounding, of which the checker's bound is another one.
+# Methods whose only error is rounding, which the checker bounds in its own way.
 _ROUNDED = ("exact", "symmetry")
 # Extra relative width of sums, for the rounding of the checker.
 _SUM_MARGIN = 1e-11
@@ -202,7 +202,7 @@ def _compose(asked: Asked) -> tuple[dict[str, Any], list[dict[str, Any]], Draft]
         else:
             own = np.asarray(_writer(piece.method.name)[0](piece.method))
         inside.append(positions_in(model, piece.model, own))
-    # Variables were left out only where they do not matter.
+    # Positions of the variables that methods kept, if they left out variables that cannot matter to the targets.
     left_out = any(method.query.space.place is not None for method in methods)
     known = [positions_of(model, method.query.model.labels) for method in methods]
     kept = np.concatenate(known) if left_out else None
@@ -250,7 +250,7 @@ def _claim(estimate: Estimate, asked: Asked) -> dict[str, Any]:
         method, rest = piece.method, piece.rows
         for question in piece.questions:
             rows, rest = rest[: len(question)], rest[len(question) :]
-            # Sums are rounded, and the checker's bound on that is another one.
+            # The checker has its own bound on the rounding of sums.
             room: Any = _SUM_MARGIN if method is not None and method.plan.is_certain else 0.0
             if method is not None and method.name in _ROUNDED:
                 room = 4.0 * estimate.bias_bound[rows] + _SUM_MARGIN

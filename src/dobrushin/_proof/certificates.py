@@ -55,7 +55,7 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
         matrix = arrays.add("matrix", triples)
     errors = problem.numbering.spread(problem.error, 0.0)
     error = errors[positions]
-    # The rounding of the model's own numbers is the checker's business: it compares them with a model file.
+    # The checker itself bounds the rounding of the model's numbers, by comparing them with a model file.
     error = np.where(error <= np.broadcast_to(source._error, source.n_variables)[positions], 0.0, error)
     initial = np.broadcast_to(np.asarray(problem.initial, dtype=np.float64), problem.n)[positions]
     part_plan = {

@@ -89,7 +89,7 @@ def entered(**changes: Any) -> Iterator[None]:
         leave(token)
 
 
-# In a process that was forked the thread that draws did not come along: nothing is shown there.
+# A forked process lacks the thread that draws progress, so it shows none.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: enter(current()._replace(shown=None)))
 
@@ -403,5 +403,5 @@ def planning_deadline(seconds: float | None, is_saved: bool = False) -> Deadline
             max(PLANNING if seconds is None else seconds, _MIN_PLANNING_SECONDS), work=_WORK_SHARE * PLANNING
         )
     limit = PLANNING if seconds in (None, math.inf) else min(_MAX_PLANNING_SECONDS, PLANNING_SHARE * (seconds or 0.0))
-    # A call with very little time may take a moment longer: a plan that is nearly there is better than none.
+    # A call with very little time may exceed it by a second, rather than end without a plan.
     return Deadline(max(_CLOCK_SHARE * limit, _MIN_PLANNING_SECONDS), work=_WORK_SHARE * limit)

@@ -45,7 +45,7 @@ class _Compilation(event.Listener):
 
 
 event.register("numba:compiler_lock", _Compilation())
-# Numba makes its attributes when it reads the environment.
+# Any, because Numba creates the attributes of its config at run time.
 _config: Any = numba.config
 if _config.DISABLE_JIT:
     raise ImportError("dobrushin needs compiled code, and NUMBA_DISABLE_JIT=1 switches compilation off: unset it.")
@@ -53,13 +53,13 @@ if _config.DISABLE_JIT:
 # interpreted in all (a part of the time that compiling it takes).
 FEW_OPERATIONS = 2**18
 INTERPRETED_SECONDS = 1.0
-# In older versions a number of 64 bits without sign and a whole number of Python add up to a float.
+# In NumPy 1 the sum of a uint64 and a Python int is a float.
 CAN_INTERPRET = int(np.__version__.split(".")[0]) >= 2
 # Elementary operations in one native call, and about how long one takes: less in a cache, several times as long where
 # each waits for memory. A call stays below about 0.2 s.
 PIECE = 2 * 10**7
 _SECONDS_PER_OPERATION = 2.5e-9
-# More numbers than any kernel needs to say where it is.
+# Length of the array `at`, in which a kernel stores how far it is: more than any kernel needs.
 _PLACES = 6
 
 

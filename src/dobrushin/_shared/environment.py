@@ -11,13 +11,13 @@ from typing import IO, Any
 
 VERSION = "1.0.0rc1"
 
-# Decisions of the package; without a handler of the user they go nowhere.
+# The log of the package's decisions, which is discarded unless the user adds a handler.
 log = logging.getLogger("dobrushin")
 # A package that has no handler at all prints its warnings.
 log.addHandler(logging.NullHandler())
 
-# Readers of what can stand for a model, by the library that its class comes from in small letters; and of paths. The
-# packages that read models put their readers here when `dobrushin` is imported.
+# Functions that read what users may pass in place of a model: by the lower-case name of the library that defines its
+# class, and for paths. The packages that read models register here when `dobrushin` is imported.
 READERS: dict[str, Callable[[Any], Any]] = {}
 PATHS = "a path"
 

@@ -138,7 +138,9 @@ def read_executor(executor: Any) -> Executor | None:
         raise ArgumentError("executor", requirement, executor)
     if isinstance(executor, type) or not hasattr(executor, "submit"):
         raise ArgumentError("executor", "a concurrent.futures.Executor", executor)
-    prefix = getattr(executor, "_thread_name_prefix", None)  # not `_threads`, which knows a thread too late
+    prefix = getattr(
+        executor, "_thread_name_prefix", None
+    )  # not `_threads`, to which a thread is added only after it has started
     if prefix and threading.current_thread().name.startswith(f"{prefix}_"):
         return Inline(Within(cores()))
     return executor
@@ -296,13 +298,13 @@ def _rounds(
             except Exception as error:
                 if not begun:
                     raise _refusal(error) from None
-                raise Lost(f"it takes no more work: {error}") from None
+                raise Lost(f"it accepts no more work: {error}") from None
             if not isinstance(future, Future):
                 raise ArgumentError("executor", "one whose submit returns a Future", future)
             begun = True
             pending[future] = following
             following = next(waiting, None)
-            if future.done():  # at once, in this thread: others would keep it from looking
+            if future.done():  # done already, in this thread: look before the next one
                 break
         wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
         yield
@@ -332,7 +334,7 @@ def _leave(
         end, pressed = time.monotonic() + patience, presses.count
         while (left := [future for future in pending if not future.done()]) and time.monotonic() < end:
             wait(left, timeout=0.2)
-            if presses.count > pressed:  # again: waited long enough
+            if presses.count > pressed:  # pressed again: do not wait any longer
                 break
     for future, number in pending.items():
         if future.done() and not future.cancelled() and future.exception() is None:

@@ -24,7 +24,7 @@ from dobrushin.errors import BudgetError
 _OUTWARDS = 1e-11
 # Bisection replaces an inverse that does not give the error level back to this relative precision.
 _BELIEVED = 1e-6
-# No half-width needs more trials than this to be told from 0.
+# Largest number of trials that is considered for an interval.
 _MAX_TRIALS = 2**52
 # Shares of the error probability: for the number of trials that was planned, and for stopping at any time before.
 PLANNED, ANYTIME = 0.99, 0.01

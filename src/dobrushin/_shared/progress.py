@@ -67,7 +67,7 @@ class Stage:
         rate = (self.done - known) / (now - since)
         left = (self.total - self.done) / rate
         limit = math.inf if self._deadline is None else self._deadline.left
-        how_long = f"{_duration(left)} left" if left <= limit else f"{_duration(limit)} left by the limit in time"
+        how_long = f"{_duration(left)} left" if left <= limit else f"{_duration(limit)} left until the time limit"
         return f"{text}, {how_long}, {rate:.2g} {self._unit}/s"
 
 

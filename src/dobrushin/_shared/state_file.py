@@ -204,7 +204,7 @@ class StateFile:
         except OSError as error:
             self._fails = True
             reason = error.strerror or error
-            message = f"The checkpoint {os.fspath(self.path)!r} can no longer be written ({reason}). The run goes on."
+            message = f"The checkpoint {os.fspath(self.path)!r} can no longer be written ({reason}). The run continues without it."
             log.warning(message)
             warn(message, CheckpointWarning)
 
@@ -273,7 +273,7 @@ def _lock(descriptor: int) -> None:
 
 # -- fingerprints: equal only for equal values --------------------------------------------------
 
-# Bytes that are taken as they are, and values that are taken after them.
+# Bytes to hash, and values to hash after them.
 Content = tuple[Sequence[Any], Iterable[Any]]
 
 
@@ -284,7 +284,7 @@ def fingerprint(*parts: Any) -> str:
 
     def add(part: Any) -> None:
         digest.update(f"\n{type(part).__module__}.{type(part).__qualname__} ".encode())
-        if id(part) in inside:  # what holds itself is only named there
+        if id(part) in inside:  # a value that contains itself: only its type is hashed
             return
         inside.append(id(part))
         raw, values = _content(part)

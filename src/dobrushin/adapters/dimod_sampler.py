@@ -136,7 +136,7 @@ class DobrushinSampler(dimod.Sampler, dimod.Initialized):
             states = run.states if bqm.vartype is dimod.SPIN else (run.states + 1) // 2
             info |= {"kernel": run.kernel, "total_variation_bound": None, "marginal_bound": None}
             if model.couplings.nnz * num_sweeps <= _CHEAP_STEPS:
-                # It is not asked for, so that a vacuous bound is no warning.
+                # The user did not ask for a bound, so a vacuous one causes no warning.
                 rows = row_source(model)
                 bound = evaluate(rows, scan, read_objective(rows, None, None), 1.0, run.update_error)
                 info |= {"total_variation_bound": bound.tv_bound, "marginal_bound": float(bound.per_variable.max())}

@@ -301,7 +301,7 @@ def _read_marginal(answer: Any, target: Any) -> tuple[list[Hashable], list[list[
     """Return a target's marginal (or the only one): its variables, their states, and an array with an axis for each."""
     check.instance(answer, Estimate, "answer", "an Estimate")
     if target is None:
-        # One row after the other is about the same target.
+        # The rows of a target follow each other.
         found = [one for k, one in enumerate(answer.targets) if not k or one is not answer.targets[k - 1]]
         if len({id(one) if isinstance(one, Joint) else one for one in found}) != 1:
             requirement = "given, where there are several"

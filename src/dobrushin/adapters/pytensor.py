@@ -41,7 +41,7 @@ _MOVES: dict[str, slice] = {
     "Subtensor": slice(0, 1),
     "TensorFromScalar": slice(0, 1),
 }
-# Types whose sums are sums: that of True and True is True, and small whole numbers wrap around.
+# Types in which sums are exact sums: True + True is True, and small integers wrap around.
 _SUMMED = {"float32", "float64", "int32", "int64"}
 # Operations on conditions that hold where all their inputs hold.
 _CONJUNCTIONS = {"All", "MakeVector", "And", "AND", "ScalarFromTensor", "TensorFromScalar", "DimShuffle"}
@@ -341,7 +341,7 @@ class TermTables:
         """Return tables with the same total whose scopes are as small as possible, and a bound on the rounding."""
         small = as_small_tables(self._sums)
         bound = math.fsum(rounding_of(np.array(own), _UNITS + len(own)) for own in self._sizes.values())
-        if {scope for scope, _ in small} - set(self._sums):  # some were taken apart
+        if {scope for scope, _ in small} - set(self._sums):  # some tables were split
             bound += 2.0 * _ROUNDING * math.fsum(itertools.chain(*self._sizes.values()))
         return small, bound
 

@@ -23,7 +23,7 @@ from dobrushin.errors import ArgumentError, CertificateError
 
 __all__ = ["ScheduleCertificate", "certify", "nodes"]
 
-# Sweeps that are looked at for a tolerance.
+# Largest number of warm-up sweeps that is tried for a tolerance.
 _MAX_SWEEPS = 100_000
 # Where the bounds of all targets are below it, later ones are not computed: they are no larger.
 _NEGLIGIBLE = 1e-30

@@ -200,7 +200,7 @@ def read_program(program: Any) -> GibbsProgram:
     terms = EnergyTerms()
     node_at = {place: node for node, place in spec.node_global_location_map.items()}
     for block, sampler in zip(spec.free_blocks, program.samplers, strict=True):
-        # A subclass can draw from anything.
+        # A subclass may draw from another distribution.
         if type(sampler) not in (models.SpinGibbsConditional, models.CategoricalGibbsConditional):
             requirement = "a program with the samplers SpinGibbsConditional and CategoricalGibbsConditional"
             raise ArgumentError("program", requirement, got=type(sampler).__name__)

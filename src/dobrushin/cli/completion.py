@@ -14,7 +14,7 @@ import typer
 from dobrushin._shared.call import watch
 from dobrushin.typing import EstimateMethod, FitMethod, FitScan, InfluenceMethod, PartitionMethod
 
-# As the registries have them, which would take long to load; a test compares them.
+# Copies of the registries, which take long to import; a test compares them.
 METHODS = get_args(EstimateMethod)
 INFLUENCES = get_args(InfluenceMethod)
 SCANS = ("systematic", "uniform", "greedy", "dogs")

@@ -24,7 +24,7 @@ from dobrushin._shared.text import csv_cell, plain
 from dobrushin.io.formats import FORMATS, extensions
 
 CERTIFIED, FAILED, USAGE, NO_CERTIFICATE, INTERRUPTED = 0, 1, 2, 3, 130
-# As of a program that the signal for a closed pipe has ended.
+# The exit code of a program ended by the signal of a closed pipe.
 CLOSED = 141
 # Wide enough for the tables where the output is not a terminal.
 _WIDTH = 120

@@ -28,7 +28,7 @@ def read_model(path: Path, beta: float | None = None) -> db.Model:
     from dobrushin._shared.memory import memory_limit
     from dobrushin.io.source import LIMIT
 
-    limit = max(LIMIT, int(memory_limit(None) / 2))  # who names a file means it
+    limit = max(LIMIT, int(memory_limit(None) / 2))  # a user who names a large file means it
     options: Any = {} if beta is None else {"beta": beta}
     return db.read(path, memory_limit=limit, **options)
 

@@ -250,7 +250,7 @@ def _read_pairs(
 # -- dimod, text ------------------------------------------------------------------------------------
 
 _COMMENT = re.compile(rb"^[ \t]*#.*$", re.MULTILINE)
-# The first as dimod reads it, which is anywhere in a comment.
+# As dimod does, take the first that occurs in any comment.
 _VARTYPE = re.compile(rb"vartype[:=][ \t]*([-_.a-zA-Z0-9]+)")
 _OFFSET = re.compile(rb"[ \t]*#[ \t]*offset=(.*)")
 
@@ -273,7 +273,7 @@ def read_coo(source: Source) -> Energy:
     pairs, place = np.unique((i * n + j)[~linear], return_inverse=True)
     Q: NDArray[Any] = np.bincount(place, rows[~linear, 2], minlength=len(pairs))
     error = _decimals(numbers, 3 * np.arange(len(rows)) + 2)
-    for terms, own in ((i[linear], rows[linear, 2]), (place, rows[~linear, 2])):  # that are given twice are added up
+    for terms, own in ((i[linear], rows[linear, 2]), (place, rows[~linear, 2])):  # repeated entries are added up
         counts = np.bincount(terms).astype(np.float64)
         error += rounding_of(np.maximum(counts - 1.0, 0.0) * np.bincount(terms, np.abs(own)), 1.0)
     energy = Energy(pairs // n, pairs % n, Q, a, offset, labels.tolist(), error)

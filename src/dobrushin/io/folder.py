@@ -29,7 +29,7 @@ from dobrushin.io.stored import COUNTS, FORMAT, NAMES, TABLES_FORMAT
 _ROWS, _EDGES = 2**18, 2**19
 # Number of ranges of variables by which edges are put aside; each range is then sorted in memory.
 _RANGES = 1024
-# So that an edge within a range has a number.
+# So that the number of an edge within a range fits in 64 bits.
 _MAX_VARIABLES = 2**36
 
 Edges = tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]
@@ -352,6 +352,6 @@ class _Folder:
                 raise
         finally:
             shutil.rmtree(self.temporary, ignore_errors=True)
-        # Ours are about the folder, which the caller knows by another name. Others come from the edges.
+        # Errors about the temporary folder get the name that the caller gave; others come from the iterable of edges.
         if isinstance(error, OSError) and (error.filename is None or str(error.filename).startswith(self.temporary)):
             raise OSError(error.errno, error.strerror or str(error), self.name) from None

@@ -164,7 +164,7 @@ class Numbers:
             words_read = _WORD.finditer(text)
             wrong = next(match for match in words_read if not _NUMBER.fullmatch(match.group()))
             raise source.error("a number", quote(wrong.group()), wrong.start()) from None
-        # Neither too large nor, since 0 forbids what it is the weight of, too small.
+        # Numbers must not overflow; nor underflow, because a weight of 0 forbids a state.
         self.first_error(np.isinf(self.values), 0, "a number that a double can hold")
         marks = [match.start() for pattern in _TINY for match in pattern.finditer(text)]
         marked = np.searchsorted(self.starts, np.array(marks, dtype=np.int64), side="right") - 1

@@ -156,7 +156,7 @@ class MappedTables(FactorTables):
         values = self.table[self._rows("table_start", np.unique(factor), len(self.table))[1]]
         self._require("table", np.abs(values) <= check.LARGEST, check.FINITE, values)
         part = super().part(inside, inner)
-        # Every inner variable knows all the factors that were found through the others.
+        # Every inner variable must list all factors over it that other variables list.
         listed = np.diff(start)
         found = np.diff(part.factor_start)[inner]
         self._require("factor_of", listed == found, f"complete ({found.tolist()[:5]} factors or more)", listed)

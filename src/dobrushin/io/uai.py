@@ -138,7 +138,7 @@ def _read_scopes(numbers: Numbers, n: int) -> _Blocks:
 
 def _read_tables(numbers: Numbers, start: NDArray[np.int64], sizes: NDArray[np.int64]) -> _Blocks:
     """Read the tables, of which table k has the variables from `start[k]` on; `sizes` has their numbers of states."""
-    # Products beyond the floats that are exact are beyond any file too.
+    # Sizes that doubles cannot hold exactly are larger than any file.
     size = np.ones(len(start) - 1)
     with np.errstate(over="ignore"):
         np.multiply.at(size, np.repeat(np.arange(len(size)), np.diff(start)), sizes.astype(np.float64))
@@ -357,7 +357,7 @@ def write_marginals(
     rows = _complete(marginals, dict(evidence or {}), sizes)
     tokens = ["MAR\n" + str(len(rows))]
     for i, row in enumerate(rows):
-        # Written so that what is not a number fails too.
+        # Written as "not ... <=", so that NaN fails too.
         if not (row >= 0).all() or not abs(row.sum() - 1) <= _SLACK:
             raise ArgumentError("marginals", "probabilities that sum to 1 for each variable", row, f"variable {i}")
         tokens += [str(len(row)), *map(repr, row.tolist())]

@@ -26,7 +26,7 @@ class Look(NamedTuple):
     """Colours for the texts, lines and points of one Axes."""
 
     colors: tuple[str, ...]
-    alarm: str  # what must not be missed
+    alarm: str  # warnings
     ink: Any  # text and lines inside the Axes
     frame: Any  # text and lines around it
     paper: Any  # the background

@@ -17,9 +17,9 @@ from dobrushin.verify.document import Array, require, require_reach
 from dobrushin.verify.model import UNIT, Factors, Neighbourhood
 from dobrushin.verify.proof import SOME_STATE, ProofPart, Row, Steps
 
-FLOOR = 2.0**-1000  # bounds of less are raised to it, so that none underflows to 0
-# Enumerate the neighbours while own states x joint states x their numbers of states, or binary
-# neighbours, are not more.
+FLOOR = 2.0**-1000  # smaller bounds are raised to this, so that none underflows to 0
+# Joint states of the neighbours are enumerated up to this much work (states x joint states of the
+# neighbours x their numbers of states), and for up to this many binary neighbours.
 MAX_WORK, MAX_BINARY = 1.2e5, 13
 MAX_LEADS = 2**24  # entries of a table of leads; quadratic in the number of own states
 PER_ROW, PER_PAIR, PER_ENTRY = 1e-3, 4e-5, 2e-8  # seconds

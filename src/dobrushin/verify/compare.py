@@ -125,7 +125,9 @@ class Reference:
         stack = [own - own[0] for own in plus] + [own[0] - own for own in minus]
         self.budget.charge("the comparison of tables", 4e-7 * len(stack) * stack[0].size)
         off = stack[0]
-        if len(stack) > 1:  # sums are rounded once: a large number hides nothing
+        if (
+            len(stack) > 1
+        ):  # each sum is rounded once, so that a large number cannot hide a small difference
             off = np.array([math.fsum(numbers) for numbers in zip(*stack, strict=True)])
         rounding = 4.0 * UNIT * sum(float(np.abs(own).max()) for own in (*stack, off))
         return float(off.max() - off.min()) + rounding + error

@@ -19,15 +19,15 @@ from dobrushin.verify.proof import SOME_STATE, ProofPart
 # Check random blocks only, if drawing all of them takes a larger share of the time limit.
 REPLAYED_SHARE = 0.75
 COUNTED_AT_ONCE = 2**23  # states of variables that are counted together
-MISSED = 1e-6  # chance to miss counts that are wrong by a quarter of an interval's width
+MISSED = 1e-6  # probability of missing counts that are wrong by a quarter of an interval's width
 # Runs on sets: shares of the error probability of the first and the second try, and how many times
 # the planned runs each has.
 TRIES, MORE = (0.75, 0.25), (1, 4)
 # Bounds the rounding of a tail, and its terms beyond 40 standard deviations and 100.
 MARGIN, FAR = 1e-9, 1e-60
-# Shares of the error probability: for the number that was planned, and for ending before.
+# Shares of the error probability: for runs with the planned number of chains, and ended early.
 PLANNED, ANYTIME = 0.99, 0.01
-# Of means: for ending when they are narrow, and for the number that was planned.
+# The same for means: for intervals that are narrow enough early, and for the planned number.
 SEQUENTIAL, FINAL = 0.75, 0.25
 
 
@@ -114,7 +114,7 @@ class Counts:
         self.counted = {k: q for k, q in part.questions.items() if q.kind != "linear"}
         others = [k for k in part.questions if k not in self.counted]
         means = items(part.outcome["means"], int, len(others))
-        self.means = dict(zip(others, means, strict=True))  # how many chains each mean is of
+        self.means = dict(zip(others, means, strict=True))  # number of chains of each mean
         is_whole = self.block >= 1 and self.block % walk.lanes == 0
         require_all(
             {
@@ -253,7 +253,7 @@ def check_chains(part: ProofPart) -> float:
     is_known = part.plan["kernel"] in KERNELS
     require(is_known, "The checker does not know the kernel of the chains.")
     apart = proof.close(order.cycle)
-    # A uniform number has 53 bits or more; the log-density that was left may be off.
+    # Errors of an update: of uniform numbers (53 bits or more), and of factors that were left out.
     error = {v: proof.states[v] * 2.0**-52 + proof.off for v in set(order.cycle)}
     disagreement = forward(influence(proof.factors, order.cycle), order, error, {})
     counts = Counts(part, Walk(part, order))

@@ -17,7 +17,7 @@ from dobrushin.verify.document import Array, require, require_all
 from dobrushin.verify.model import Neighbourhood, decimal_sums
 from dobrushin.verify.proof import Proof, ProofPart, Steps
 
-PLANES = 24  # of the 64 bits of a number that has a bit in each of 64 words: looked at first
+PLANES = 24  # bits of a 64-bit uniform number that are compared first
 AT_ONCE, IN_MEMORY = 2**16, 2**28  # chains that run together, and bytes that they take
 SHARED, RISING = ("bits", "counts", "set bits"), ("potts", "conditional", "factors")
 KERNELS = ("bits", "counts", "table", "field", "dense", *RISING)
@@ -81,7 +81,7 @@ class Walk:
         self.lanes = 64 if self.kernel in SHARED else 1  # chains that share a stream
         self.is_race, self.is_sets = self.kernel in RACES, self.kernel in SETS
         self.hoods = {v: self.factors.around(v) for v in set(order.cycle)}
-        # Variables whose final states are wanted, and those that are seen on the way.
+        # Variables whose final states are needed, and those whose states an update needs.
         asked = {v for question in part.questions.values() for v in question.variables}
         self.looked_at = sorted(asked)
         seen = {v for i, hood in self.hoods.items() for v in (i, *hood.others)}

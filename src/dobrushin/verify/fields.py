@@ -120,7 +120,7 @@ class Field:
         reach = np.maximum(self.upper - self.point, self.point - self.lower)
         far = np.where(is_open, far, reach * self.up)
         with np.errstate(over="ignore"):
-            grows = self.exposure * np.exp(self.point * (self.exposure > 0.0))  # where it counts
+            grows = self.exposure * np.exp(self.point * (self.exposure > 0.0))  # no 0 times inf
             falls = self.trials / (1.0 + np.exp(-self.point))
             own = np.stack([self.m * self.point, -self.linear, grows, falls])
         for i in np.flatnonzero(is_open).tolist():
@@ -150,7 +150,7 @@ class Field:
         v, total = dict(zip(question.variables, question.weights, strict=True)), 1e-300
         for i in reversed(order):
             if weight := v.pop(i, 0.0):
-                total += weight * self.proxy[i] * weight  # no square of a small number
+                total += weight * self.proxy[i] * weight  # a squared weight could underflow
                 for j, c in self.rows[i][0]:
                     v[j] = v.get(j, 0.0) + weight * c + 1e-300
         degree = max(len(pairs) for pairs, _ in self.rows.values())

@@ -182,5 +182,5 @@ def read_factors(document: Document, budget: Budget) -> Factors:
             ),
         }
     )
-    scopes = scopes[: len(arity)]  # without any, there is one empty part
+    scopes = scopes[: len(arity)]  # np.split returns one empty part if there are no tables
     return Factors(states, zip(scopes, cut(table, scopes, states), strict=True), budget)
