@@ -114,7 +114,7 @@ def test_a_pool_that_is_shut_down_is_refused():
         lambda: db.coalescence(MODEL, SCAN, run=db.RunOptions(executor=pool)),
         lambda: db.estimate_many(MODEL, queries(2), run=db.RunOptions(executor=pool), tolerance=0.1),
     ):
-        with pytest.raises(db.ArgumentError, match=r"'executor' .* one that takes work\. Got .*shutdown"):
+        with pytest.raises(db.ArgumentError, match=r"'executor' .* one that accepts work\. Got .*shutdown"):
             call()
 
 
@@ -717,7 +717,7 @@ def test_a_dask_client_that_is_closed_is_refused(dask):
     other = distributed.Client(dask.scheduler.address)
     pool = other.get_executor()
     other.close()
-    with pytest.raises(db.ArgumentError, match=r"'executor' .* one that takes work"):
+    with pytest.raises(db.ArgumentError, match=r"'executor' .* one that accepts work"):
         db.sample(MODEL, SCAN, run=db.RunOptions(executor=pool))
 
 

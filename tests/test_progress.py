@@ -77,7 +77,7 @@ def test_stages_are_told_in_words():
     assert progress.Stage("x", 0, "").share is None
 
 
-@pytest.mark.parametrize(("limit", "left"), [(5.0, "5 s left by the limit in time"), (50.0, "12 s left")])
+@pytest.mark.parametrize(("limit", "left"), [(5.0, "5 s left until the time limit"), (50.0, "12 s left")])
 def test_what_is_left_ends_with_the_limit_in_time(limit, left):
     stage = progress.Stage("sampling", 200, "updates", Deadline(limit, clock=lambda: 0.0))
     stage.report(20)

@@ -131,7 +131,7 @@ def _answer_again(estimate: Estimate, asked: Asked, space: Space) -> Estimate:
             again = error.result
     ends = [(answer.value, answer.lower, answer.upper) for answer in (estimate, again) if answer is not None]
     if again is None or not all(np.array_equal(a, b) for a, b in zip(*ends, strict=True)):
-        requirement = "one for which proof= or verify= was set beforehand: the same call now gives another answer"
+        requirement = "one for which proof= or verify= was set beforehand (repeating the call gave another answer)"
         raise ArgumentError("estimate", requirement, estimate.headline)
     return again
 
@@ -228,7 +228,9 @@ def _linear(question: Any, numbers: list[int], spins: bool) -> dict[str, Any]:
     """
     statistic = question.statistic
     if statistic.f not in (_mean, _sum):
-        requirement = "about marginals, joint marginals, magnetisation or total: a Python function cannot travel"
+        requirement = (
+            "about marginals, joint marginals, magnetisation or total: a Python function cannot travel in a proof"
+        )
         raise ArgumentError("estimate", requirement, statistic.name)
     fixed = np.delete(question.template, question.moving)
     step, first = (2, -1) if spins or question.are_digits else (1, 0)

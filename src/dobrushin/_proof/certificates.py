@@ -29,10 +29,10 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
     source: Any = certificate._source
     scan, objective, problem = certificate._scan, certificate._objective, certificate._problem
     if scan.is_random:
-        requirement = "one of a fixed scan: random steps are bounded on average, and the checker knows single scans"
+        requirement = "one of a fixed scan: bounds on random scans are averages, which the checker cannot verify"
         raise ArgumentError("certificate", requirement, certificate)
     if source is None:
-        requirement = "made in this process, of a model that is made as a whole (answers of a LocalModel have proofs)"
+        requirement = "made in this process, of a model in memory (of a LocalModel, answers have proofs)"
         raise ArgumentError("certificate", requirement, certificate)
     arrays = Arrays()
     updated = scan._updates(source.n_variables)

@@ -55,8 +55,8 @@ class TimeUp(Exception):
 
 # Events that end a run early.
 Trouble = KeyboardInterrupt | Lost | TimeUp
-_RESUME = "With RunOptions(checkpoint=) the same call could go on from there, with a new executor."
-_RESUME_SAVED = "It is in the checkpoint: the same call with a new executor goes on from there."
+_RESUME = "With RunOptions(checkpoint=...) the same call could resume from there, with a new executor."
+_RESUME_SAVED = "The checkpoint has these results: the same call with a new executor resumes from there."
 
 
 def raise_trouble(
@@ -198,7 +198,10 @@ def share(value: Any, executor: Executor | None) -> Iterator[Any]:
             file.write(data)
         shared = _File(path)
     except OSError as error:
-        log.warning("temporary files cannot be written (%s): what workers share is sent with each piece", error)
+        log.warning(
+            "temporary files cannot be written (%s): the data that workers share are sent with each piece of work",
+            error,
+        )
     del data
     try:
         yield shared
@@ -347,7 +350,7 @@ def _unsendable(error: Exception) -> ArgumentError:
 
 
 def _refusal(error: Exception) -> ArgumentError:
-    return ArgumentError("executor", "one that takes work", got=f"an executor that refused it ({error})")
+    return ArgumentError("executor", "one that accepts work", got=f"an executor that refused it ({error})")
 
 
 def _dask_client(executor: Any) -> Any:

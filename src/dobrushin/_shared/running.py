@@ -37,7 +37,7 @@ class RunOptions:
     """How a call is run, as the argument ``run=`` of `estimate`, `sample` and others.
 
     The answer does not depend on these options, but for the rounding of sums on a GPU and for a time limit that ends
-    the call early. Options that a function has no use for are refused.
+    the call early. Options that a function does not use are refused.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def read_options(run: Any, unused: Sequence[str] = ()) -> RunOptions:
         raise ArgumentError("run", "a RunOptions", run)
     for field in fields(run):
         if field.name in unused and getattr(run, field.name) != field.default:
-            raise ArgumentError("run", f"without {field.name!r}, which this function has no use for", run)
+            raise ArgumentError("run", f"without {field.name!r}, which this function does not use", run)
     return run
 
 

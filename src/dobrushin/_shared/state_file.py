@@ -204,7 +204,8 @@ class StateFile:
         except OSError as error:
             self._fails = True
             reason = error.strerror or error
-            message = f"The checkpoint {os.fspath(self.path)!r} can no longer be written ({reason}). The run continues without it."
+            file = os.fspath(self.path)
+            message = f"The checkpoint {file!r} can no longer be written ({reason}). The run continues without it."
             log.warning(message)
             warn(message, CheckpointWarning)
 

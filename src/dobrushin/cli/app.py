@@ -44,12 +44,14 @@ _USUAL_SWEEPS = 20
 
 @opt.verb("verify answer.proof model.uai")
 def verify(
-    proof: Annotated[Path, typer.Argument(help="What `estimate --proof` wrote.", metavar="PROOF")],
+    proof: Annotated[Path, typer.Argument(help="A file that `estimate --proof` wrote.", metavar="PROOF")],
     model: Annotated[
         Path | None,
         typer.Argument(help="A model file or a folder to compare the factors with.", metavar="MODEL"),
     ] = None,
-    replay: Annotated[str | None, opt.word("REPLAY", "all, or how many blocks of chains to draw again.")] = None,
+    replay: Annotated[
+        str | None, opt.word("REPLAY", "How many blocks of chains to draw again: all or a number.")
+    ] = None,
     time_limit: Annotated[float, opt.number("Seconds that the check may take, by its own estimate.")] = 60.0,
     memory_limit: Annotated[float, opt.number("Bytes that the check may take.")] = 2.0**30,
     beta: opt.Beta = None,
@@ -62,7 +64,7 @@ def verify(
     drawn again. 4: the proof was not checked, or not compared with the model file.
     """
     if replay is not None and replay != "all" and not (replay.isdecimal() and int(replay) > 0):
-        raise Usage(f"--replay must be 'all' or how many blocks. Got {replay!r}.")
+        raise Usage(f"--replay must be 'all' or a number of blocks of chains. Got {replay!r}.")
     blocks = replay if replay in (None, "all") else int(replay)
     with stage("checking the proof"):
         verdict = db.verify_proof(proof, model, blocks, time_limit, memory_limit, 1.0 if beta is None else beta)
@@ -170,7 +172,9 @@ def certify(
     steps: opt.Steps = None,
     target: opt.Target = None,
     evidence: opt.Evidence = None,
-    coalescence: Annotated[bool, typer.Option("--coalescence", help="By simulation: works for strong models.")] = False,
+    coalescence: Annotated[
+        bool, typer.Option("--coalescence", help="Bound by simulation, which also works for strong couplings.")
+    ] = False,
     runs: Annotated[int, opt.whole("Simulated runs.")] = 10_000,
     confidence: opt.Confidence = 0.999,
     seed: opt.Seed = None,
@@ -217,7 +221,7 @@ def optimize(
     tolerance: Annotated[float | None, opt.number("Find the shortest scan with this bound instead.")] = None,
     target: opt.Target = None,
     evidence: opt.Evidence = None,
-    seed: Annotated[int, opt.whole("Which draw of the built-in model.", 0)] = 0,
+    seed: Annotated[int, opt.whole("Seed of the random built-in model.", 0)] = 0,
     save: Annotated[Path | None, opt.file("Write the best scan to a file (.npz).")] = None,
     plot: Annotated[Path | None, opt.file("Draw the bounds (PNG, SVG or PDF).")] = None,
     beta: opt.Beta = None,

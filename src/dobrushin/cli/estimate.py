@@ -44,13 +44,14 @@ def estimate(
     time_limit: opt.Time = None,
     checkpoint: opt.Checkpoint = None,
     memory_limit: Annotated[
-        str | None, opt.word("MEMORY_LIMIT", "Memory limit for exact sums, as in 2GiB. Default: what is free.")
+        str | None,
+        opt.word("MEMORY_LIMIT", "Memory limit for exact sums, as in 2GiB. Default: most of the free memory."),
     ] = None,
     beta: opt.Beta = None,
     report: Annotated[Path | None, opt.file("Write an interactive page (.html).")] = None,
     output: Annotated[Path | None, opt.file("Write the answer to a .json, .csv or .mar file.")] = None,
     proof: Annotated[Path | None, opt.file("Write a proof that `dobrushin verify` checks.")] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be done.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show the plan only, without sampling.")] = False,
     *,
     out: Output,
 ) -> int:

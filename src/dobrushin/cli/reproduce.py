@@ -31,7 +31,7 @@ def reproduce(
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer replicates: a minute each at most.")] = False,
-    data: Annotated[Path | None, opt.file("Folder with the data, for those that need some.")] = None,
+    data: Annotated[Path | None, opt.file("Folder with data, for the experiments that need them.")] = None,
     folder: Annotated[Path, typer.Option("--out", help="Folder for data, tables and figures.", metavar="PATH")] = Path(
         "reproduced"
     ),

@@ -72,7 +72,7 @@ def _question(estimate: Estimate, model: Model | None, evidence: dict[Hashable, 
     hard = {label: state for label, state in evidence.items() if not isinstance(state, Mapping)}
     named = evidence if model is None else {**evidence, **shown_evidence(model, read_evidence(model, hard))}
     observed = [given_words({label: state}) for label, state in list(named.items())[:_MAX_NAMES]]
-    certain = " (what was found is certain)" if estimate.plan.is_certain else ""
+    certain = " (not needed: the answers are certain)" if estimate.plan.is_certain else ""
     return {
         "model": "" if model is None else short_names([repr(model)])[0],
         "targets": short_names([visible(str(shown(target))) for target in targets[:_MAX_NAMES]]),
