@@ -35,6 +35,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Learning from real data, beside other libraries.")
     parser.add_argument("parts", nargs="*", default=[], choices=[[], *parts])
     options = parser.parse_args()
+    if "DOBRUSHIN_DATA" not in os.environ:
+        parser.error("set DOBRUSHIN_DATA to the folder that has the data (in ner and bif)")
     folder, console = Path(os.environ["DOBRUSHIN_DATA"]), wide_console()
     for name in options.parts or parts:
         with console.status(name):

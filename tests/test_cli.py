@@ -175,6 +175,14 @@ def test_proofs_with_likelihoods_and_files_that_cannot_be_compared(network, tmp_
     assert (code, text.splitlines()[0]) == (4, "Verdict: could not be compared with the model file")
 
 
+def test_limits_of_a_check_are_positive(network, tmp_path):
+    proof = tmp_path / "rain.proof"
+    call("estimate", network, "--target", "rain", "--proof", proof)
+    for option, unit in (("--time-limit", "seconds"), ("--memory-limit", "bytes")):
+        code, _, error = call("verify", proof, option, "-1")
+        assert (code, error) == (2, f"Error: {option} must be a positive number of {unit}. Got -1.\n")
+
+
 def test_what_was_reached_has_its_proof_too(strong, tmp_path):
     proof = tmp_path / "a.proof"
     words = ("--target", "0", "--evidence", "1=1", "--method", "local", "--tolerance", "1e-4", "--proof", proof)

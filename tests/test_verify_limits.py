@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import io
+import math
 import subprocess
 import sys
 import unicodedata
@@ -234,6 +235,22 @@ def test_the_command_says_what_was_not_checked(path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["verify", str(path), "--time-limit", "1e-6"])
     assert main() == 4
     assert shown.getvalue().startswith("Verdict: was not checked\n")
+
+
+def test_a_limit_that_is_not_positive_is_refused(path):
+    db.estimate(db.Ising.grid(3, 3, couplings=0.2), [0], method="exact", proof=path)
+    for name in ("time_limit", "memory_limit"):
+        for limit in (-1.0, 0.0, math.nan):
+            with pytest.raises(ValueError, match=f"{name} must be a positive number, not {limit!r}"):
+                verify_proof(path, **{name: limit})
+
+
+def test_a_file_that_is_no_proof(path):
+    """One sentence, without the name of an error of Python's."""
+    for content in (b"", b"no zip", b"PK\x03\x04 nor this"):
+        path.write_bytes(content)
+        verdict = verify_proof(path)
+        assert (verdict.exit_code, verdict.reason) == (1, "The file is not a proof (a zip file), or it is damaged.")
 
 
 # -- one file --------------------------------------------------------------------------------------

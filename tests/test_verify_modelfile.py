@@ -475,3 +475,32 @@ def test_tiny_bounds_of_scans_beside_decimals(seed, path, tmp_path):
     certificate.write_proof(path)
     assert certificate.value < 1e-13
     assert verify_proof(path, file).holds
+
+
+# Files with a place for a number, which Python's float() and int() take in more forms than any format does.
+A_BIF = "network x {{ }} variable a {{ type discrete [ 2 ] {{ b, c }}; }} probability ( a ) "
+WITH_A_NUMBER = {
+    "model.uai": "MARKOV\n1\n2\n1\n1 0\n2\n1.0 {}",
+    "model.bif": A_BIF + "{{ table 0.5, {}; }}",
+    "rows.bif": A_BIF + "{{ default 0.5, {}; }}",
+    "model.net": 'net {{}} node a {{ states = ("x" "y"); }} potential ( a ) {{ data = ( 0.5 {} ); }}',
+    "model.xml": "<BIF><NETWORK><VARIABLE><NAME>a</NAME><OUTCOME>x</OUTCOME><OUTCOME>y</OUTCOME></VARIABLE>"
+    "<DEFINITION><FOR>a</FOR><TABLE>0.5 {}</TABLE></DEFINITION></NETWORK></BIF>",
+    "model.coo": "# vartype=SPIN\n0 1 {}\n",
+    "model.mc": "2 1\n1 2 {}\n",
+}
+
+
+@pytest.mark.parametrize("name", WITH_A_NUMBER)
+def test_library_and_checker_read_the_same_numbers(name, path, tmp_path):
+    db.estimate(db.Ising.grid(3, 3, couplings=0.2), [0], method="exact", proof=path)
+    file = tmp_path / name
+    file.write_text(WITH_A_NUMBER[name].format("0.5"))
+    db.read(file)
+    assert "decimal" not in verify_proof(path, file).reason
+    for word in ("1_0", "nan", "infinity", "\u0663", "0x1", "x"):
+        file.write_text(WITH_A_NUMBER[name].format(word), encoding="utf-8")
+        with pytest.raises(db.FormatError):
+            db.read(file)
+        verdict = verify_proof(path, file)
+        assert (verdict.verdict, "not a decimal number" in verdict.reason) == (NOT_COMPARED, True), (word, verdict)

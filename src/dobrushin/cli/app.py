@@ -16,7 +16,7 @@ from rich.text import Text
 import dobrushin as db
 from dobrushin._shared.call import stage
 from dobrushin._shared.environment import require
-from dobrushin._shared.text import interval_texts, percent, printable, rounded_up
+from dobrushin._shared.text import in_full, interval_texts, percent, printable, rounded_up
 from dobrushin.cli import completion
 from dobrushin.cli import options as opt
 from dobrushin.cli.estimate import estimate
@@ -65,6 +65,9 @@ def verify(
     """
     if replay is not None and replay != "all" and not (replay.isdecimal() and int(replay) > 0):
         raise Usage(f"--replay must be 'all' or a number of blocks of chains. Got {replay!r}.")
+    for option, limit, unit in (("--time-limit", time_limit, "seconds"), ("--memory-limit", memory_limit, "bytes")):
+        if not limit > 0.0:
+            raise Usage(f"{option} must be a positive number of {unit}. Got {in_full(limit)}.")
     blocks = replay if replay in (None, "all") else int(replay)
     with stage("checking the proof"):
         verdict = db.verify_proof(proof, model, blocks, time_limit, memory_limit, 1.0 if beta is None else beta)

@@ -137,7 +137,7 @@ def _paths_beside(source: Source, extension: str) -> tuple[str, str]:
 def _read_graph(source: Source) -> tuple[list[int], _Graph]:
     words = source.data.split(b"\n", 1)[0].split(b",")[:4]
     try:
-        counts = [int(word) for word in words if len(word) < 19]
+        counts = [int(word) for word in words if len(word) < 19 and word.strip().isdigit()]
     except ValueError:
         counts = []
     if len(counts) < 4 or min(counts) < 0 or counts[1] < 1:

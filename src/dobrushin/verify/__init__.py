@@ -148,6 +148,9 @@ def verify_proof(
     """
     if replay is not None and replay != "all" and (not isinstance(replay, int) or replay < 1):
         raise ValueError(f"replay must be 'all', a positive whole number or None, not {replay!r}")
+    for name, limit in (("time_limit", time_limit), ("memory_limit", memory_limit)):
+        if not limit > 0.0:
+            raise ValueError(f"{name} must be a positive number, not {limit!r}")
     if not 0.0 < beta < float("inf"):
         raise ValueError(f"beta must be positive and finite, not {beta!r}")
     Path(path if model is None else model).stat()  # both entries must be in the file

@@ -31,8 +31,9 @@ class Reference:
         except (NotComparable, TooLarge):
             raise
         except Exception as error:  # a damaged file can raise anything
+            kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
             what = f"{path} cannot be read as a model file"
-            raise NotComparable(f"{what} ({type(error).__name__}: {error}).") from None
+            raise NotComparable(f"{what} ({kind}{error}).") from None
         at, pairs = proof.positions.tolist(), proof.stated.pairs
         self.here = self._by_scope((tuple(at[v] for v in scope), log, 0.0) for scope, log in pairs)
         self.touching: dict[int, set[Scope]] = defaultdict(set)

@@ -125,7 +125,10 @@ class Document:
 
     def __init__(self, content: bytes, budget: Budget) -> None:
         self.budget, self.used, self.arrays = budget, set[str](), dict[str, Array]()
-        members = read_zip(content, budget)
+        try:
+            members = read_zip(content, budget)
+        except zipfile.BadZipFile:
+            raise Rejected("The file is not a proof (a zip file), or it is damaged.") from None
         require("proof.json" in members, "The file is not a proof: proof.json is missing.")
         text = members.pop("proof.json")
         for member, data in members.items():

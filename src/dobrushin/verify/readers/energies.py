@@ -15,7 +15,14 @@ import numpy as np
 
 from dobrushin.verify.document import Array, Budget
 from dobrushin.verify.model import UNIT
-from dobrushin.verify.readers.tables import PER_SCOPE, Logs, ModelFile, Scope, spin_table
+from dobrushin.verify.readers.tables import (
+    PER_SCOPE,
+    Logs,
+    ModelFile,
+    Scope,
+    read_numbers,
+    spin_table,
+)
 
 WHOLE = re.compile(rb"[+-]?\d{1,15}(\.0*)?")
 COMMENT = re.compile(rb"^[ \t]*#.*$", re.MULTILINE)
@@ -55,18 +62,18 @@ def _of_energies(
 
 def _decimal(word: bytes) -> tuple[float, float]:
     """Return the double nearest to a decimal number, and its rounding error."""
-    value = float(word)
+    (value,) = read_numbers(float, [word])
     return value, 0.0 if WHOLE.fullmatch(word) else UNIT * abs(value) + 2.0**-1074
 
 
 def _whole(words: list[bytes]) -> Array:
-    return np.fromiter(map(int, words), np.int64, len(words))
+    return np.array(read_numbers(int, words), dtype=np.int64)
 
 
 def read_maxcut(data: bytes, inside: Array, budget: Budget, beta: float) -> ModelFile:
     """Read a max-cut graph: numbers of vertices and edges, then edges `i j w`, counted from 1."""
     words = data.split()
-    n, m = int(words[0]), int(words[1])
+    n, m = read_numbers(int, words[:2])
     if len(words) != 2 + 3 * m:
         raise ValueError("it has more or fewer edges than it says")
     ends = _whole(words[2::3] + words[3::3]).reshape(2, m) - 1

@@ -11,7 +11,7 @@ from xml.parsers import expat
 import numpy as np
 
 from dobrushin.verify.document import Array, Budget
-from dobrushin.verify.readers.tables import PER_SCOPE, ModelFile, of_weights
+from dobrushin.verify.readers.tables import PER_SCOPE, ModelFile, of_weights, read_numbers
 
 BIF_TOKEN = re.compile(r'\s+|//[^\n]*|/\*[\s\S]*?\*/|("[^"]*"|[{}()\[\];,|]|[^\s{}()\[\];,|"]+)')
 HUGIN_TOKEN = re.compile(r'\s+|%[^\n]*|("[^"]*"|[{}()=;|]|[^\s{}()=;|"%]+)')
@@ -38,7 +38,7 @@ class NetworkFile:
     def add_table(self, child: str, parents: list[str], numbers: list[str]) -> None:
         """Store the probabilities of a variable: a row for each joint state of its parents."""
         sizes = self.sizes([*parents, child])
-        rows = np.array(list(map(float, numbers))).reshape(math.prod(sizes[:-1]), sizes[-1])
+        rows = np.array(read_numbers(float, numbers)).reshape(math.prod(sizes[:-1]), sizes[-1])
         self.tables[child] = [*parents, child], rows
 
     def model(self, inside: Array) -> ModelFile:
@@ -98,13 +98,14 @@ def _chances(network: NetworkFile, scope: list[str], body: list[list[str]]) -> A
     for statement in body:
         kind, *words = [word for word in statement if word != ","]
         if kind == "table":
-            rows[...] = np.array(list(map(float, words))).reshape(own, -1).T
+            rows[...] = np.array(read_numbers(float, words)).reshape(own, -1).T
         elif kind == "default":
-            default = list(map(float, words))
+            default = read_numbers(float, words)
         elif kind == "(":
             end = words.index(")")
             digits = [names[word] for names, word in zip(numbers, words[:end], strict=True)]
-            rows[np.ravel_multi_index(tuple(digits), shape)] = list(map(float, words[end + 1 :]))
+            row = np.ravel_multi_index(tuple(digits), shape)
+            rows[row] = read_numbers(float, words[end + 1 :])
     rows = np.where(np.isnan(rows[:, :1]), default, rows)
     if np.isnan(rows).any():
         raise ValueError("a row of probabilities is missing")

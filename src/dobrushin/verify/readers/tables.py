@@ -16,6 +16,7 @@ from dobrushin.verify.model import UNIT, largest
 # is; within the second, it is divided by its sum as rounded; other rows are taken as they are.
 RIGHT, ROUNDED = 1e-15, 1e-5
 COMMENT_OR_WORD = re.compile(rb"#[^\n]*|[^\s#]+")
+PLAIN = frozenset("0123456789+-.eE")  # characters of a decimal number
 PER_SCOPE = 2e-5  # seconds to look at a table of a model file
 Scope = tuple[int, ...]
 Logs = tuple[Scope, Array, float]  # scope, log-table, and how far an entry may be off
@@ -39,6 +40,14 @@ def content(path: str, budget: Budget) -> bytes:
         data = file.read(most + 1)
     budget.charge(f"the model file {path}", 2e-7 * len(data), held=32.0 * len(data))
     return data
+
+
+def read_numbers(kind: Any, words: Sequence[Any]) -> list[Any]:
+    """Read decimal numbers; reject what only Python takes as a number, such as 1_0 or nan."""
+    text = "".join(words) if words and isinstance(words[0], str) else b"".join(words).decode()
+    if not PLAIN.issuperset(text):
+        raise ValueError("a number is not a decimal number")
+    return list(map(kind, words))
 
 
 def spin_table(value: float, count: int) -> Array:
@@ -93,12 +102,12 @@ def read_uai(data: bytes, inside: Array, budget: Budget) -> ModelFile:
     def take(kind: Any, count: int | None = None) -> list[Any]:
         if count is None:
             (count,) = take(int, 1)
-        taken = list(map(kind, islice(words, count)))
+        taken = list(islice(words, count))
         if len(taken) < count:
             raise EOFError("the file ends early")
-        return taken
+        return read_numbers(kind, taken)
 
-    (kind,) = take(bytes, 1)
+    kind = next(words, b"")
     if kind not in (b"MARKOV", b"BAYES"):
         raise ValueError("it begins with neither MARKOV nor BAYES")
     sizes = np.array(take(int))
