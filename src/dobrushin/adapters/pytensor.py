@@ -64,7 +64,7 @@ class ChangingShape(Exception):
 
 @dataclass(frozen=True)
 class _Known:
-    """Facts about a variable of a PyTensor graph."""
+    """Properties of a variable of a PyTensor graph: a value, the inputs that its entries depend on, and finiteness."""
 
     value: Any  # at the point where the graph was looked at
     needs: NDArray[np.object_] | None  # for each entry a set of inputs; None where no entry needs any
@@ -264,7 +264,7 @@ def _each_entry(inputs: list[_Known], shape: tuple[int, ...], is_product: bool) 
 def _moved(
     node: Any, inputs: list[_Known], moved: range, which: int, shape: tuple[int, ...]
 ) -> NDArray[np.object_] | None:
-    """Return the dependences for an operation that only moves entries, by applying it to their numbers."""
+    """Return the dependences of the result of an operation that only moves entries, such as a reshape."""
     arguments: list[Any] = [known.value for known in inputs]
     sets: list[frozenset[int]] = []
     for k in moved:

@@ -147,7 +147,9 @@ def _follow_dogs(
 
 
 def work_needed(run: Arrays, method: str, what: str) -> float:
-    """Return the work until the error is as small as the uniform scan's at its end, up to noise; inf if never."""
+    """Return the gradients, steps or seconds until the error is the uniform scan's at its end, up to noise; inf if
+    never.
+    """
     goal = _NOISE * run["uniform, error"][-1]
     there = np.flatnonzero(run[f"{method}, error"][1:] <= goal)
     return float(run[f"{method}, {what}"][there[0]]) if len(there) else math.inf

@@ -51,7 +51,7 @@ def compute(store: Store) -> dict[int, dict[str, Any]]:
 
 
 def _setup(build: Callable[[], db.Model], steps: int) -> Arrays:
-    """Time the work before sampling: influence bounds, the tolerance to match, and the choice of scans."""
+    """Measure the seconds of the work before sampling: influence bounds, the tolerance, and the choice of scans."""
     _compile()
     model = build()
     n = model.n_variables

@@ -166,7 +166,7 @@ class MappedTables(FactorTables):
         return part
 
     def _rows(self, name: str, rows: NDArray[np.int64], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return `row_entries` of some rows of a stored array, whose row starts are in the file `name`."""
+        """Return where some rows of a stored array begin in one list of their entries, and the indices of these."""
         starts = self._arrays[name]
         first, last = np.asarray(starts[rows]), np.asarray(starts[rows + 1])
         self._require(name, (first >= 0) & (first <= last) & (last <= most), f"increasing up to {most}", first)

@@ -193,7 +193,7 @@ def embed(data: Any) -> str:
 
 
 def _static(data: dict[str, Any]) -> str:
-    """Return the part of the page for readers without scripts."""
+    """Return the part of the page that is shown where JavaScript cannot run."""
     rows, verdict, again = data["rows"], data["verdict"], data["reproduce"]
     lines = [f'<div class="verdict {verdict["level"]}"><p><strong>{html.escape(verdict["headline"])}</strong></p>']
     lines.append(f"<p>{html.escape(verdict['text'])}</p></div><h2>The answer</h2>")

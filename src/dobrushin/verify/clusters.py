@@ -235,7 +235,7 @@ class LinkCounts(Counts):
 
 
 def check_clusters(part: ProofPart) -> float:
-    """Check probabilities that follow from those of being connected."""
+    """Check probabilities of states, which follow from the probability of being connected."""
     proof, plan = part.proof, part.plan
     numbers = proof.array(plan["edges"], "i", -1)
     colours = proof.array(plan["colours"], "i", len(proof.states), -1)

@@ -202,7 +202,9 @@ class Counts:
         return self.walk.seconds(chains) + 3e-8 * looks * chains + 5e-5 * len(self.part.questions)
 
     def _pick(self, number: int) -> Array:
-        """Choose the blocks to draw again: all, `replay` many, or enough to find wrong counts."""
+        """Choose the blocks to draw again: all, the number in `replay`, or enough to find wrong
+        counts.
+        """
         proof = self.proof
         limit = REPLAYED_SHARE * (proof.budget.seconds - proof.budget.spent)
         if proof.replay is None and self._seconds(self.trials) <= limit:

@@ -162,7 +162,7 @@ class Document:
         return array.astype(np.int64) if kind == "i" else array
 
     def seed_of_plan(self) -> int:
-        """Return the seed that follows from the plan and its arrays."""
+        """Return the seed that is derived from the plan and its arrays, by SHA-256."""
         text = json.dumps(self.plan, sort_keys=True, separators=(",", ":"))
         digest = hashlib.sha256(text.encode())
         for name, array in sorted(self.arrays.items()):

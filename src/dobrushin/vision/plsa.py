@@ -66,7 +66,7 @@ class Aspects:
         return sum((table[words[:, m]] for m, table in enumerate(self.log_beta)), np.zeros((1, 1)))
 
     def proportions(self, words: NDArray[np.int32], iterations: int = ITERATIONS) -> NDArray[np.float64]:
-        """Estimate the proportions of the classes in an image without keywords: EM for theta alone ("fold-in")."""
+        """Estimate an image's proportions of the classes without keywords: EM for theta alone ("fold-in")."""
         log_likelihoods = self.log_likelihoods(words)
         likelihoods = np.exp(log_likelihoods - log_likelihoods.max(axis=1, keepdims=True))
         theta = np.full(likelihoods.shape[1], 1 / likelihoods.shape[1])
