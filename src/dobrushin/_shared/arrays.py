@@ -76,18 +76,18 @@ def is_among(positions: Array, increasing: Array) -> Bools:
 
 
 def row_entries(first: Array, sizes: Array) -> tuple[Ints, Ints]:
-    """Return the index of each entry of some rows of a longer array, and where each row begins in this list.
+    """Return (start, index): index[start[k] : start[k + 1]] are the places of row k's entries in a longer array.
 
-    A row is given by the index of its first entry and its size.
+    Row k has `sizes[k]` entries, which begin at `first[k]` in the longer array.
     """
     start = prefix_sums(sizes)
     return start, np.arange(start[-1]) + np.repeat(first - start[:-1], sizes)
 
 
 def rows_at(start: Array, rows: Ints) -> tuple[Ints, Ints]:
-    """Return the index of each entry of some rows of a CSR matrix, and where each row begins in this list.
+    """Return (start, index): index[start[k] : start[k + 1]] are the places of the entries of `rows[k]` in a CSR matrix.
 
-    The result is (beginnings, indices); `start` is the matrix's array of row pointers.
+    The argument `start` is the matrix's array of row pointers.
     """
     first = start[rows].astype(np.int64)
     return row_entries(first, start[rows + 1].astype(np.int64) - first)

@@ -166,7 +166,7 @@ class MappedTables(FactorTables):
         return part
 
     def _rows(self, name: str, rows: NDArray[np.int64], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where some rows of a stored array begin in one list of their entries, and the indices of these."""
+        """Return `row_entries` (in _shared/arrays.py) for rows of a stored array; file `name` has the row starts."""
         starts = self._arrays[name]
         first, last = np.asarray(starts[rows]), np.asarray(starts[rows + 1])
         self._require(name, (first >= 0) & (first <= last) & (last <= most), f"increasing up to {most}", first)
