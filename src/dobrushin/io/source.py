@@ -212,7 +212,7 @@ class Numbers:
         return marked
 
     def blocks(self, count: int, what: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Skip blocks of numbers, each preceded by its size; return the indices of all sizes and of all their numbers."""
+        """Skip blocks of numbers, each preceded by its size; return the indices of sizes and of their numbers."""
         values, end = self.values, len(self)
         first = k = self.position
         sizes = []
