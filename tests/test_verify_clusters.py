@@ -136,7 +136,7 @@ def test_draws_of_another_model_are_noticed(wrong, path, monkeypatch):
     monkeypatch.setattr(ferromagnet, "_thresholds", change[wrong])
     model = db.Potts.grid(5, 5, 3, couplings=0.5)
     db.estimate(model, [0, db.Joint(0, 1)], method="clusters", tolerance=0.02, proof=path)
-    assert "not those that its chains give" in rejected(path)
+    assert "differ from those of its chains" in rejected(path)
 
 
 # -- forgeries -------------------------------------------------------------------------------------
@@ -189,25 +189,25 @@ def test_the_control(path):
 REFUSED = {
     "a pair that favours different states": ({"factors": [((0, 1), -PAIR), *CHAIN[1:]]}, "does not reward equal"),
     "a field against the others": ({"factors": [*CHAIN, ((2,), [0.0, 0.1])]}, "favour different states"),
-    "colours that are no permutation": ({"factors": CHAIN, "colours": np.array([[0, 0]] * 3)}, "one by one"),
-    "three variables": ({"factors": [*CHAIN, ((0, 1, 2), np.zeros((2, 2, 2)))]}, "not one of a pair"),
+    "colours that are no permutation": ({"factors": CHAIN, "colours": np.array([[0, 0]] * 3)}, "not one to one"),
+    "three variables": ({"factors": [*CHAIN, ((0, 1, 2), np.zeros((2, 2, 2)))]}, "one or two variables of q states"),
     "forbidden states": ({"factors": [((0, 1), np.array([[0.0, -np.inf], [-np.inf, 0.0]])), *CHAIN[1:]]}, "forbids"),
     "a pair without an edge": ({"factors": CHAIN, "edges": (0, -1)}, "has no edge"),
     "too few edges": ({"factors": CHAIN, "edges": (0,)}, "has no edge"),
-    "too many edges": ({"factors": CHAIN, "edges": (0, 1, 2)}, "more pairs"),
+    "too many edges": ({"factors": CHAIN, "edges": (0, 1, 2)}, "longer than that of pair factors"),
     "one edge for two pairs": ({"factors": CHAIN, "edges": (0, 0)}, "two pairs of variables"),
     "edges with a gap": ({"factors": CHAIN, "edges": (0, 2)}, "numbered"),
     "another number of states": ({"factors": [((0, 1), np.zeros((2, 3))), CHAIN[2]], "states": (2, 3, 2),
-                                  "edges": (0,)}, "same kind"),
-    "a pair with a field": ({"factors": CHAIN, "questions": ((0, 1),)}, "need more than links"),
+                                  "edges": (0,)}, "of q states"),
+    "a pair with a field": ({"factors": CHAIN, "questions": ((0, 1),)}, "needs more than links"),
     "a pair that is not connected": ({"factors": CHAIN[:1], "edges": (0,), "questions": ((0, 2),)}, "more than links"),
     "three targets": ({"factors": CHAIN[:2], "questions": ((0, 1, 2),)}, "one or two"),
-    "no rounds": ({"factors": CHAIN, "rounds": 0}, "none, or too long"),
-    "another kernel": ({"factors": CHAIN, "kernel": "factors"}, "other states"),
+    "no rounds": ({"factors": CHAIN, "rounds": 0}, "rounds is out of range"),
+    "another kernel": ({"factors": CHAIN, "kernel": "factors"}, "different numbers of states"),
     "labels that tell pairs apart": ({"factors": [((0, 1), np.diag([1.0, 1.0, 0.9]))], "states": (3, 3),
-                                      "edges": (0,)}, "more apart"),
+                                      "edges": (0,)}, "depends on more than"),
     "a field for two labels": ({"factors": [((0, 1), np.eye(3)), ((0,), [1.0, 0.5, 0.0])], "states": (3, 3),
-                                "edges": (0,)}, "several states"),
+                                "edges": (0,)}, "more than one state"),
 }  # fmt: skip
 
 
@@ -255,7 +255,7 @@ def test_what_is_not_symmetric(case, path):
 
 def test_what_a_symmetry_does_not_tell(path):
     part = {"method": "symmetry", "questions": [0]}
-    cases = (({"kind": "law", "variables": [0, 1]}, 4, "single variables"), (marginal(0), 2, "does not follow"))
+    cases = (({"kind": "law", "variables": [0, 1]}, 4, "a single variable"), (marginal(0), 2, "does not follow"))
     for question, cells, why in cases:
         claim = [[0.26] * cells], [[0.3] * cells] if cells == 4 else [[0.49] * cells]
         false = Counterfeit([2, 2], [((0, 1), PAIR)], [question], *claim, part)

@@ -45,7 +45,7 @@ def test_a_counterfeit_of_a_true_claim_holds(path):
     assert true.verdict(path).holds
     drawn = Counterfeit([2], FAIR, [marginal(0)], [[0.0, 0.0]], [[1.0, 1.0]], *chains(1, 64), scan=[0], places=[0],
                         counts=[[0, 0]])  # fmt: skip
-    assert "not those that its chains give" in rejected(drawn.verdict(path))
+    assert "differ from those of its chains" in rejected(drawn.verdict(path))
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -368,7 +368,7 @@ def test_variables_of_one_state_are_not_counted(path, tmp_path):
     fake = Counterfeit([2], [((0,), np.log([0.1, 0.9]))], [marginal(0)], [[0.0, 0.89]], [[0.11, 1.0]], exact(1),
                        order=[0], positions=[1])  # fmt: skip
     fake.plan |= {"variables": 2, "names": ["1"]}
-    assert fake.verdict(path, model).checked[-1].endswith(f"{model} (variables of one state are not counted)")
+    assert fake.verdict(path, model).checked[-1].endswith(f"{model} (not counting variables of one state)")
 
 
 def test_a_model_file_that_ends_early(path, tmp_path):

@@ -112,7 +112,7 @@ def read_zip(content: bytes, budget: Budget) -> dict[str, bytes]:
     members = archive.infolist()
     require(
         len({info.filename for info in members if info.compress_type in (0, 8)}) == len(members),
-        "The zip file repeats a name, or is compressed by other than deflate.",
+        "The zip file repeats a name, or has a packing other than deflate.",
     )
     # 16 bytes for each one: packed and unpacked data, whole numbers of 8 bytes, lists of them.
     unpacked = sum(info.file_size for info in members)
