@@ -183,6 +183,16 @@ def test_a_damaged_graph_is_not_compared(ending, damage, path, tmp_path):
     assert "cannot be read as a model file" in verdict.reason
 
 
+def test_numbers_of_a_graph_are_decimal(path, tmp_path):
+    file = write_graph(tmp_path, *random_graph(random.Random(1)))
+    db.estimate(db.read(file), method="exact", proof=path)
+    counts = file.read_bytes().split(b",")
+    file.write_bytes(b",".join([counts[0][:1] + b"_" + counts[0], *counts[1:]]))
+    with pytest.raises(db.FormatError, match="numbers of weights"):
+        db.read(file)
+    assert "not a decimal number" in verify_proof(path, file).reason
+
+
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize(("make", "ending"), [(make_xmlbif, "xml"), (make_xmlbif, "bifxml"), (make_hugin, "net")])
 def test_networks_in_other_formats(make, ending, seed, path, tmp_path):

@@ -13,7 +13,7 @@ import numpy as np
 
 from dobrushin.verify.document import Array, Budget
 from dobrushin.verify.model import UNIT, largest
-from dobrushin.verify.readers.tables import PER_SCOPE, Logs, ModelFile, content
+from dobrushin.verify.readers.tables import PER_SCOPE, Logs, ModelFile, content, read_numbers
 
 MAX_TABLE = 2**20  # entries of a table
 BODY_FAILS, HEAD_FAILS = {0: 0, 13: 1, 16: 0, 17: 1}, {0: -1, 13: 0, 16: -1, 17: 0}  # rules
@@ -25,7 +25,8 @@ def read_graph(path: str, inside: Array, budget: Budget) -> ModelFile:
     """Read the files of a graph that lie beside its `.meta` file."""
     stem = os.path.splitext(path.removesuffix(".gz"))[0]
     meta = content(path, budget).split(b"\n", 1)[0]
-    n_weights, n, n_factors = map(int, meta.split(b",")[:3])
+    words = [word.strip() for word in meta.split(b",")[:3]]
+    n_weights, n, n_factors = read_numbers(int, words)
     weights = dict(_records(_beside(stem, ".weights", budget), ">q?d", (0, 2), n_weights))
     sizes = dict(_records(_beside(stem, ".variables", budget), ">q?qhq", (0, 4), n))
     states = np.array([sizes[v] for v in range(n)])
