@@ -195,7 +195,7 @@ def test_what_walks_are_not_for_is_said():
     with pytest.raises(db.CertificateError, match="at most two variables"):
         db.estimate(db.SpinMRF({(0, 1, 2): 0.5}), [0], method="walks")
     equal = db.PairwiseMRF(np.zeros((2, 2)), [(0, 1)], np.array([[0.0, -INF], [-INF, 0.0]]))
-    with pytest.raises(db.CertificateError, match="state 0 of some variable is not allowed"):
+    with pytest.raises(db.CertificateError, match="state 0 of some variable is forbidden"):
         db.estimate(equal, [0], method="walks")
     with pytest.raises(db.CertificateError, match="at most 6 variables"):
         db.estimate(db.Ising.grid(3, 3, couplings=0.1), db.Joint(*range(7)), method="walks")
