@@ -12,6 +12,7 @@ import dobrushin as db
 import reference
 from dobrushin._estimate import exact as exact_room
 from dobrushin._estimate import local, regions
+from dobrushin._estimate.correlations import favoured_states, laws_between
 from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.exact import Exact
 from dobrushin._estimate.local import Local
@@ -235,7 +236,8 @@ def test_boundaries_that_are_not_extreme_fail():
 
 def test_joint_probabilities_under_the_extremes_are_no_interval():
     # Two spins, each tied to a spin of its own outside: both extremes agree about (+, -), and are wrong.
-    model = db.Ising({(0, 1): 0.3, (0, 2): 0.8, (1, 3): 0.8})
+    # (Fields that disagree, so that the model is no ferromagnet as a whole.)
+    model = db.Ising({(0, 1): 0.3, (0, 2): 0.8, (1, 3): 0.8}, fields=[0, 0, 1e-9, -1e-9])
     region = region_of(model, [0, 1], np.array([0, 1]), by_extremes=True)
     low, high = (law.probabilities.reshape(2, 2)[1, 0] for law in region.laws)
     apart = db.exact.distribution(model.condition({2: 1, 3: -1}))[1, 0]
@@ -595,3 +597,82 @@ def test_the_time_limit_is_no_reason_where_there_is_time_left(time, tolerance, m
         assert time is None
     assert answer.widest > tolerance
     assert answer.stopped_by in {"rounding", "the largest sums that were planned"}
+
+
+# -- free and extreme boundaries of ferromagnets -----------------------------------------------
+
+
+def one_sided(rng, n, strength, field):
+    """A ferromagnet whose fields favour one state, after random flips of spins; without field in some components."""
+    model = ferromagnet(rng, n, strength)
+    couplings = np.abs(model.couplings.toarray())
+    fields = np.abs(rng.normal(size=n)) * field * rng.integers(0, 2, size=n)
+    flips = rng.choice([-1.0, 1.0], size=n)
+    return db.Ising(couplings * np.outer(flips, flips), fields=fields * flips)
+
+
+def distance_between(model, inside, kept, change=None):
+    """Total variation between the model's law and the mean of the laws with both boundaries, and its bound."""
+    around = surroundings(model._form, inside)
+    region = region_of(model, inside, kept, by_extremes=True)
+    favours = favoured_states(model)
+    if change is not None:
+        favours = change(favours)
+    laws, bound = laws_between(model, favours, around, region.order, region.group)
+    value = 0.5 * (laws[0].probabilities + laws[1].probabilities)
+    return 0.5 * np.abs(value - model_law(model, kept)).sum(), bound
+
+
+@pytest.mark.parametrize("strength", [0.1, 0.5, 2.0])
+@pytest.mark.parametrize("field", [0.0, 0.3])
+def test_free_and_extreme_boundaries_hold(strength, field):
+    rng = np.random.default_rng(17)
+    useful = 0
+    for _ in range(150):
+        model = one_sided(rng, int(rng.integers(2, 8)), strength, field)
+        inside, kept = random_subset(rng, model.n_variables)
+        distance, bound = distance_between(model, inside, kept)
+        assert distance <= bound + 1e-12
+        useful += bool(1e-6 < bound < 0.3)
+    assert useful > 10
+
+
+@pytest.mark.parametrize("wrong", ["states", "even"])
+def test_boundaries_that_are_not_favoured_fail(wrong):
+    """The negative control: another boundary, or laws made even in spite of a field."""
+
+    def change(favours):
+        if wrong == "even":
+            return favours._replace(has_field=np.zeros_like(favours.has_field))
+        return favours._replace(states=1 - favours.states)
+
+    rng = np.random.default_rng(5)
+    failures = 0
+    for _ in range(100):
+        model = one_sided(rng, 6, 0.5, 0.5)
+        inside, kept = random_subset(rng, 6)
+        distance, bound = distance_between(model, inside, kept, change)
+        failures += distance > bound + 1e-9
+    assert failures > 0
+
+
+def test_fields_that_disagree_and_frustration_have_no_favourites():
+    assert favoured_states(db.Ising({(0, 1): 0.5}, fields=[0.1, -0.1])) is None
+    assert favoured_states(db.Ising({(0, 1): -0.5}, fields=[0.1, -0.1])) is not None
+    assert favoured_states(db.Ising({(0, 1): 0.5, (1, 2): 0.5, (0, 2): -0.5})) is None
+    assert favoured_states(db.Potts({(0, 1): 0.5}, states=3)) is None
+
+
+def test_pairs_of_cold_ferromagnets_are_certain():
+    cold = db.Ising.grid(12, 30, couplings=0.6)
+    exact = db.estimate(cold, db.Joint(100, 101), method="exact")
+    found = db.estimate(cold, db.Joint(100, 101), tolerance=0.01, method="local")
+    assert found.half_width.max() <= 0.01
+    assert (found.lower <= exact.value + 1e-12).all()
+    assert (exact.value - 1e-12 <= found.upper).all()
+    assert "Griffiths" in " ".join(found.assumptions)
+    tilted = db.Ising.grid(12, 30, couplings=0.6, fields=np.full((12, 30), 0.05))
+    found = db.estimate(tilted, db.Joint(100, 101, 130), tolerance=0.05, method="local")
+    exact = db.estimate(tilted, db.Joint(100, 101, 130), method="exact")
+    assert (found.lower <= exact.value + 1e-12).all()
+    assert (exact.value - 1e-12 <= found.upper).all()

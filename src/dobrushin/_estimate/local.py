@@ -16,6 +16,7 @@ from dobrushin._estimate.method import AnswerRows, Choice, Method, Plan
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Shortfall, StateQuestion
 from dobrushin._estimate.regions import (
+    CORRELATIONS,
     DOBRUSHIN,
     EXTREMES,
     SECONDS_PER_CELL,
@@ -209,6 +210,11 @@ class Local(Method):
             words.append(
                 "couplings in these regions are attractive after relabelling states, so the law of the model lies "
                 "between the laws given the two extreme boundary states (in stochastic order)"
+            )
+        if CORRELATIONS in ways:
+            words.append(
+                "the model is a ferromagnet after relabelling states, so means of products of spins lie between those "
+                "without the boundary of these regions and those given its favoured states (Griffiths' inequalities)"
             )
         if DOBRUSHIN in ways:
             words.append("Dobrushin's bound, rounded upwards, limits the effect of the boundary of these regions")

@@ -1,9 +1,10 @@
 """Regions around targets, grown until the effect of their boundary is small. [trusted: `laws`, `disagreement`]
 
-The states of a region are summed with its boundary fixed. There are three bounds on the boundary effect. Where
-couplings are attractive after relabelling states, it is bounded by the two extreme boundary states. Elsewhere it is
-bounded by Dobrushin's bound for sweeps over the region, which leave the conditional law of the region invariant; where
-that bound misses the tolerance, by messages along walks if they give less.
+The states of a region are summed with its boundary fixed. There are four bounds on the boundary effect. Where
+couplings are attractive after relabelling states, it is bounded by the two extreme boundary states, or for joint laws
+in a ferromagnet by a free boundary and an extreme one if these give less. Elsewhere it is bounded by Dobrushin's bound
+for sweeps over the region, which leave the conditional law of the region invariant; where that bound misses the
+tolerance, by messages along walks if they give less.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._estimate.correlations import Favours, favoured_states, laws_between
 from dobrushin._estimate.query import Query
 from dobrushin._exact.engine import Law, RegionFactors, sum_region, surroundings
 from dobrushin._exact.messages import boundary_effect
@@ -39,6 +41,7 @@ _FIRST_POWER = 1.8
 _LEAST_SLOPE = 0.02
 # The names of the bounds on the boundary effect of a region.
 EXTREMES, DOBRUSHIN, WALKS = "its two extreme states", "Dobrushin's bound", "messages along walks"
+CORRELATIONS = "no boundary and an extreme one"
 # Number of smaller regions tried to predict the bias of a region that is too expensive to sum.
 _MAX_HALVINGS = 3
 
@@ -57,6 +60,7 @@ class TargetRegion:
         self.query, self.wanted, self.ball, self.by_extremes = query, wanted, ball, by_extremes
         self.sweeps = 0  # number of sweeps over the region in Dobrushin's bound
         self.by_walks = False  # whether messages along walks give a smaller bound than Dobrushin's
+        self.by_correlations = False  # whether a free boundary and an extreme one give less than two extremes
         self.is_summed = False  # whether the laws are known
         self._laws: list[Law] | None = None
         self._order: Order | None = None
@@ -98,7 +102,7 @@ class TargetRegion:
     def bounded_by(self) -> str:
         """Return the name of the bound on the boundary effect, for messages."""
         if self.by_extremes:
-            return EXTREMES
+            return CORRELATIONS if self.by_correlations else EXTREMES
         return WALKS if self.by_walks else DOBRUSHIN
 
     @property
@@ -133,7 +137,12 @@ class TargetRegion:
 
     @property
     def laws(self) -> list[Law] | None:
-        """Return the law of the targets under each boundary state that is summed; None if one has probability zero."""
+        """Return the law of the targets under each boundary that is summed; None if one has probability zero."""
+        _ = self.disagreement  # chooses the boundaries
+        return self._boundary_laws
+
+    @property
+    def _boundary_laws(self) -> list[Law] | None:
         if not self.is_summed:
             self._laws, self.is_summed = self._sum(), True
         return self._laws
@@ -162,10 +171,36 @@ class TargetRegion:
         """
         if self.is_closed:
             return np.zeros(len(self.wanted.positions))
-        return self._half_gaps() if self.by_extremes else self._by_influence()
+        if not self.by_extremes:
+            return self._by_influence()
+        gaps = self._half_gaps()
+        is_missed = float(self.wanted.weights @ gaps) > self.query.tolerance
+        is_joint = len(gaps) > 1 and self._boundary_laws is not None
+        return self._less_than(gaps) if is_missed and is_joint else gaps
+
+    def _less_than(self, gaps: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Bound the distance of joint laws in a ferromagnet by other boundaries; keep their laws if these give less."""
+        favours = self._favours
+        if favours is None or self.order is None:
+            return gaps
+        found = laws_between(self.query.model, favours, self.around, self.order, self.group)
+        if found is None:
+            return gaps
+        # The distance of joint laws bounds how often each variable disagrees.
+        other = np.full(len(gaps), found[1])
+        self.by_correlations = bool(self.wanted.weights @ other < self.wanted.weights @ gaps)
+        if not self.by_correlations:
+            return gaps
+        self._laws = found[0]
+        return other
+
+    @property
+    def _favours(self) -> Favours | None:
+        """The states that the whole model favours; None where it is not known as a whole, or no ferromagnet."""
+        return None if self.query.is_part or self.query.proof else favoured_states(self.query.model)
 
     def _half_gaps(self) -> NDArray[np.float64]:
-        laws, extremes = self.laws, self.around.extremes
+        laws, extremes = self._boundary_laws, self.around.extremes
         if laws is None or extremes is None:
             return np.ones(len(self.wanted.positions))
         kept = self.group

@@ -257,6 +257,16 @@ class RegionFactors:
         states[:, ~self.inside] = boundaries
         return self.factors.cut(self.inside, states)
 
+    def without_border(self) -> FactorTables:
+        """Return the factors over the region alone, as if those that hold a variable outside were missing."""
+        factors = self.factors
+        beyond = np.bincount(np.repeat(np.arange(factors.n_factors), np.diff(factors.scope_start)),
+                             ~self.inside[factors.scope], factors.n_factors) > 0  # fmt: skip
+        table = np.where(np.repeat(beyond, np.diff(factors.table_start)), 0.0, factors.table)
+        shape = factors.sizes, factors.scope_start, factors.scope, factors.table_start
+        (rest,) = FactorTables(*shape, table).cut(self.inside, np.zeros((1, len(self.inside)), dtype=np.int64))
+        return rest
+
     @cached_property
     def extremes(self) -> tuple[Ints, Ints, Ints] | None:
         """Return the lowest and the highest boundary state, and which state of each inner variable counts as high.
