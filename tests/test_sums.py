@@ -622,7 +622,8 @@ def test_the_memory_is_what_was_foretold():
     assert plan.bytes < 8 * plan.program.entries[: plan.program.n_up].sum()
 
 
-def test_the_limit_is_sharp_and_says_what_is_missing():
+def test_the_limit_is_sharp_and_says_what_is_missing(monkeypatch):
+    monkeypatch.setattr("dobrushin._exact.cutset._MAX_STATES", 1)
     model = db.PairwiseMRF(np.zeros((12, 3)), [(i, i + 1) for i in range(11)], np.eye(3))
     needed = plan_sums(model._form.tables(), singles(model), 1e9).bytes
     assert len(db.exact.marginals(model, memory_limit=needed)) == 12

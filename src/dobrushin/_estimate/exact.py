@@ -10,12 +10,13 @@ import numpy as np
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.local import count_laws
-from dobrushin._estimate.method import QUICK_SECONDS, AnswerRows, Choice, Method, Plan, interrupted
+from dobrushin._estimate.method import QUICK_SECONDS, AnswerRows, Choice, Method, Plan, allowed_seconds, interrupted
 from dobrushin._estimate.query import Query, Settings, Workspace, workspace
 from dobrushin._estimate.questions import Shortfall, TargetQuestion
 from dobrushin._estimate.regions import SECONDS_PER_REGION
 from dobrushin._exact.arithmetic import NoAllowedState, SumResult, Working
-from dobrushin._exact.engine import SumPlan, plan_sums, sum_memory
+from dobrushin._exact.cutset import CutPlan, plan_within
+from dobrushin._exact.engine import SumPlan, sum_memory
 from dobrushin._exact.sums import LogPartition, plan_partition
 from dobrushin._models import Model
 from dobrushin._shared.call import Deadline, LateError, current_deadline
@@ -23,6 +24,7 @@ from dobrushin._shared.environment import log
 from dobrushin._shared.memory import bytes_text
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.running import Running
+from dobrushin._shared.text import counted
 from dobrushin.errors import BudgetError
 
 # Seconds per variable to find an elimination order.
@@ -31,6 +33,8 @@ SECONDS_PER_VARIABLE = 2.4e-5
 _LARGE_VARIABLES = 2**16
 # The marginals of all variables are kept for later questions if summing them takes at most this number of seconds.
 _KEPT_SECONDS = 0.5
+# Seconds that sums with a cutset may take where the call has no time limit.
+_PATIENCE = 60.0
 # log P(evidence) may take this number of seconds, or this share of the expected seconds of the answer if that is more.
 _SECONDS_TO_WEIGH, _SHARE_TO_WEIGH = 0.1, 0.5
 
@@ -89,10 +93,18 @@ class Exact(Method):
             ) from None
         distinct = list({id(plan): plan for plan in plans}.values())
         seconds = sum(search + plan.seconds_on(query.backend) for plan in distinct)
+        cut = [plan for plan in distinct if isinstance(plan, CutPlan)]
+        if cut and not by_name and seconds > allowed_seconds(query, _PATIENCE):
+            whole = max(plan.whole_bytes for plan in cut)
+            raise cls.refuse(
+                f"sums would take {bytes_text(whole)}, or {seconds:.2g} s in the memory that they may take: raise "
+                "'memory_limit' (--memory-limit on the command line)."
+            )
         most = max(distinct, key=lambda plan: plan.bytes)
         entries = sum(plan.entries for plan in distinct)
         count = f"{entries:.0f}" if entries < 1e4 else f"{entries:.2g}"
         words = f"{why}: sums of {count} entries, width {max(plan.width for plan in distinct)}"
+        words += f", with {counted(max(plan.states for plan in cut), 'state')} of a cutset in turn" if cut else ""
         words += ", on the GPU" if any(plan.on_device(query.backend) for plan in distinct) else ""
         draft = cls.draft(query, f"{words}, take {bytes_text(most.bytes)}", 0.0, seconds=seconds)
         return cls(query, draft, plans)
@@ -197,11 +209,12 @@ def known_plan(space: Workspace, limit: float, group: tuple[int, ...] = ()) -> S
     Plans are kept: they are searched for again only with a larger memory limit.
     """
     known = space.sum_plans.get(group)
-    if known is None or (isinstance(known, tuple) and limit > known[0]):
+    is_stale = limit > known[0] if isinstance(known, tuple) else known is not None and known.bytes > limit
+    if known is None or is_stale or (isinstance(known, CutPlan) and known.whole_bytes <= limit):
         tables = space.model._form.tables()
         groups = [group] if group else [(v,) for v in range(tables.n_variables)]
         try:
-            known = plan_sums(tables, groups, limit)
+            known = plan_within(tables, groups, limit)
         except LateError:
             raise  # this refusal is not kept: another call may have more time
         except BudgetError as refusal:

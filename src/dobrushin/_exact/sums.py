@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dobrushin._exact.arithmetic import UNIT, NoAllowedState, Working, no_allowed_state, shifted_tables
+from dobrushin._exact.cutset import plan_within
 from dobrushin._exact.engine import SumPlan, maximise, plan_sums, sum_memory
 from dobrushin._models import Model
 from dobrushin._models.derived import split_evidence
@@ -165,7 +166,7 @@ def plan_partition(tables: FactorTables, given: Mapping[int, int], limit: float,
     error += 2.0 * UNIT * (abs(log_sum) + abs(constant))
     if left is None:
         return PartitionPlan(tables, is_given, constant, error)
-    return PartitionPlan(left, is_given, constant, error, plan_sums(left, [], limit, working))
+    return PartitionPlan(left, is_given, constant, error, plan_within(left, [], limit, working))
 
 
 def condition(tables: FactorTables, given: Mapping[int, int]) -> tuple[FactorTables | None, float]:
@@ -230,8 +231,9 @@ def marginals(
     model : Model
         Any number of variables, if the treewidth is small: chains, trees, strips, binary grids up to about 25 x 25.
     memory_limit : float or str, optional
-        Bytes that the messages may take, as a number or as in "2GiB"; if they would need more, BudgetError is raised
-        before any message is computed. Default: most of the free memory.
+        Bytes that the messages may take, as a number or as in "2GiB". If they would need more, some variables are fixed
+        in each of their states in turn, which takes longer; if these would be too many, BudgetError is raised before
+        any message is computed. Default: most of the free memory.
     backend : {"auto", "cpu", "cuda"}
         Where to compute. "auto" uses a GPU, if there is one, for long computations.
     progress : bool, optional
@@ -263,7 +265,7 @@ def marginals(
     tables, limit = _read(model, memory_limit, backend)
     working = Working()
     groups = [(v,) for v in range(model.n_variables)]
-    plan = plan_sums(tables, groups, limit, working)
+    plan = plan_within(tables, groups, limit, working)
     sums = plan.run(tables, working=working, limit=limit, backend=backend)
     return Marginals(sums.marginals, min(1.0, sums.relative_error(tables.error) + sums.absolute))
 
