@@ -1,10 +1,11 @@
-"""Gaussian envelopes of dense models of spins with weak couplings. [trusted: `Envelope.law`, `Envelope.distortion`]
+"""Gaussian envelopes of dense Ising models with weak couplings. [trusted: `Envelope.law`, `Envelope.distortion`]
 
-Theory page, "The Gaussian envelope". With a diagonal that makes it positive semidefinite, the matrix of couplings is
-the covariance of Gaussian local fields, given which spins are independent. Sums over spins are products of hyperbolic
-cosines, each below the exponential of a parabola that touches it at two points: so the fields lie below a Gaussian.
+Theory page, "The Gaussian envelope". A suitable diagonal makes the matrix of couplings positive definite. It is then
+the covariance of Gaussian local fields, given which the spins are independent. Summing over the spins gives a product
+of hyperbolic cosines, each of which is at most the exponential of a parabola that touches it at two points. So the law
+of the fields lies below a Gaussian density, the envelope, whose integral is an upper bound U on the partition function.
 
-The diagonal and the points are chosen to make the bound small. Neither has to be trusted.
+The diagonal and the touching points are chosen to make U small; the bound holds for any choice.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _RADIUS = 9.0
 
 
 class EnvelopeLaw(NamedTuple):
-    """The Gaussian law of local fields, and the majorisers, as arguments of the loop `draw_fields`."""
+    """The Gaussian law of the local fields and the parabolas, as arguments of the loop `draw_fields`."""
 
     factor: Floats  # transposed Cholesky factor of the covariance
     shift: Floats
@@ -46,7 +47,10 @@ class EnvelopeLaw(NamedTuple):
 
 
 class _Gauss(NamedTuple):
-    """An envelope with its bound; `inverse` is (1/W - A)^-1, and `mean` its product with the fields."""
+    """The envelope for one choice of diagonal and touching points, with its bound log U.
+
+    `inverse` is (1/W - A)^-1, and `mean` its product with the fields.
+    """
 
     log_bound: float
     inverse: Floats
@@ -54,23 +58,23 @@ class _Gauss(NamedTuple):
 
     @property
     def sizes(self) -> Floats:
-        """Return twice the derivative of log U by the diagonal, plus 1."""
+        """Return 1 plus twice the derivative of log U with respect to each entry of the diagonal."""
         return np.diag(self.inverse) + self.mean**2
 
 
 class Envelope:
-    """A Gaussian envelope of a model of spins with pair couplings and fields.
+    """Gaussian envelope of an Ising model, which bounds its partition function from above.
 
     Attributes
     ----------
     couplings : array of shape (n, n)
     fields : array
     diagonal : array
-        It makes the matrix of couplings positive definite.
+        Diagonal that makes the matrix of couplings positive definite.
     points : array
-        Sizes of local fields at which majorisers touch.
+        Absolute values of the local fields at which the parabolas touch.
     log_bound : float
-        log U, up to rounding.
+        Upper bound log U on the logarithm of the partition function, up to rounding.
     """
 
     is_exact = False
@@ -85,16 +89,19 @@ class Envelope:
 
     @property
     def step_seconds(self) -> float:
-        """Return the seconds of a step of the search."""
+        """Return the estimated seconds of one step of the search for diagonal and touching points."""
         return _SECONDS_PER_CUBE * len(self.fields) ** 3 + 1e-4
 
     def begin(self) -> None:
-        """Choose the points for a uniform diagonal."""
+        """Choose touching points for a uniform diagonal."""
         for _ in range(_FIRST_STEPS):
             self._match()
 
     def improve(self) -> None:
-        """Choose diagonal and points, in turns, until the barrier is low; end where planning has no time left."""
+        """Improve the diagonal and the touching points in turns, as long as planning time is left.
+
+        The weight of the barrier that keeps the couplings positive definite falls meanwhile, until it costs little.
+        """
         weight = _BARRIER
         vars(self).pop("law", None)
         try:
@@ -111,7 +118,7 @@ class Envelope:
     # -- the search --
 
     def _try(self, diagonal: Floats, points: Floats) -> _Gauss | None:
-        """Return the envelope with this diagonal and these points; None if there is none."""
+        """Return the envelope with this diagonal and these touching points; None if there is none."""
         curvature = curvature_at(points)
         precision = np.diag(1.0 / curvature - diagonal) - self.couplings
         try:
@@ -125,7 +132,7 @@ class Envelope:
         return _Gauss(float(bound), inverse, mean) if math.isfinite(bound) else None
 
     def _match(self) -> None:
-        """Move the points towards the root mean squares of the local fields, where log U is least."""
+        """Move the touching points towards the root mean squares of the local fields, where log U is least."""
         found = self._try(self.diagonal, self.points)
         if found is None:
             return
@@ -141,7 +148,10 @@ class Envelope:
             share *= 0.5
 
     def _lower(self, weight: float) -> None:
-        """Take a Newton step of the diagonal towards the least log U - weight log det(J + D)."""
+        """Lower log U - weight * log det(J + D) by a Newton step of the diagonal D, where J are the couplings.
+
+        The second term is a barrier that keeps J + D positive definite.
+        """
         found, inverse = self._try(self.diagonal, self.points), self._barrier(self.diagonal)
         if found is None or inverse is None:
             return
@@ -159,7 +169,7 @@ class Envelope:
             share *= 0.5
 
     def _barrier(self, diagonal: Floats) -> tuple[float, Floats] | None:
-        """Return log det and the inverse of the couplings with a diagonal; None if they are indefinite."""
+        """Return the log-determinant and the inverse of the couplings with this diagonal; None if indefinite."""
         matrix = self.couplings + np.diag(diagonal)
         try:
             root = np.linalg.cholesky(matrix)
@@ -171,9 +181,10 @@ class Envelope:
 
     @cached_property
     def law(self) -> EnvelopeLaw:
-        """Return the law to draw from; raise `LinAlgError` if there is none.
+        """Return the law from which local fields are drawn; raise `LinAlgError` if there is none.
 
-        Any law with these curvatures is the envelope of some model: the error is in `distortion`.
+        Its numbers are rounded, but any law of this form is the exact envelope of some model; `distortion` bounds how
+        much that model differs.
         """
         curvature = curvature_at(self.points)
         matrix = self.couplings + np.diag(self.diagonal)
@@ -186,7 +197,7 @@ class Envelope:
 
     @cached_property
     def distortion(self) -> float:
-        """Bound what rounding does to the logarithm of the probability of a state, up to a constant; twice that."""
+        """Bound twice the effect of rounding on the logarithm of a state's probability, up to a constant."""
         factor, shift, fields, curvature, _ = self.law
         n, up = len(fields), 1.0 + 2.0**-30
         # Normal numbers, and local fields: their sizes, and how far they may be off.
@@ -200,10 +211,10 @@ class Envelope:
         return 2.0 * up * (float(each.sum()) + shifts * (normals + shifts) + self._misfit())
 
     def _misfit(self) -> float:
-        """Bound by how much the log-density of the model differs from that of the model which is drawn from.
+        """Bound the difference between the log-density of the model and that of the model whose envelope is drawn from.
 
-        With the covariance S = L L', that one has the couplings A' = S (1 + W S)^-1 off the diagonal. So
-        (A' - A)(1 + W S) = S - A - A W S, and the spectral norm of (1 + W S)^-1 is at most the root of max W / min W.
+        With the covariance S = L L', the latter has the couplings A' = S (1 + W S)^-1 off the diagonal. So (A' - A)(1 +
+        W S) = S - A - A W S, and the spectral norm of (1 + W S)^-1 is at most the root of max W / min W.
         """
         factor, _, _, curvature, _ = self.law
         n = len(curvature)
@@ -221,12 +232,12 @@ def _inverse(matrix: Floats) -> Floats:
 
 
 def curvature_at(points: Floats) -> Floats:
-    """Return the curvatures tanh(c) / c of the majorisers that touch at these points."""
+    """Return the curvatures tanh(c) / c of the parabolas that touch log(2 cosh) at the points c."""
     is_small = points < 1e-4
     safe = np.where(is_small, 1.0, points)
     return np.where(is_small, 1.0 - points**2 / 3.0, np.tanh(safe) / safe)
 
 
 def tops_at(points: Floats, curvature: Floats) -> Floats:
-    """Return what the logarithms of the majorisers of 2 cosh add to curvature a^2 / 2."""
+    """Return the constant terms of the parabolas that touch log(2 cosh) at these points."""
     return points + np.log1p(np.exp(-2.0 * points)) - 0.5 * curvature * points**2

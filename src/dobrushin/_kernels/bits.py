@@ -69,11 +69,12 @@ def set_bits(order, place, steps, number, stride, neighbor, threshold, never, ke
 
 @kernel
 def update_counts(order, place, steps, number, start, neighbor, flip, first, threshold, certain, keys, x):
-    """Run `steps` steps as `update_bits` does, with configurations of 4 bits that count neighbours in state 1 by group.
+    """Run `steps` steps as `update_bits` does, with thresholds that depend on counts of neighbours in state 1.
 
-    The neighbours of variable i are the triples start[i] to start[i + 1] - 1. A triple names three rows of x (possibly
-    the dummy), whose bits are inverted where `flip` has ones, and is counted in the rows of `counter` from
-    first[triple] on. A count has up to four bits; a count of fewer bits never carries beyond its bits.
+    The configuration of a variable consists of 4 bits, which hold the counts of its groups of neighbours. The
+    neighbours of variable i are the triples start[i] to start[i + 1] - 1. A triple names three rows of x (possibly the
+    dummy), whose bits are inverted where `flip` has ones, and is counted in the rows of `counter` from first[triple]
+    on. A count has up to four bits; a count of fewer bits never carries beyond its bits.
     """
     W = keys.shape[1]
     random, mask = np.empty(W, dtype=np.uint64), np.empty(threshold.shape[1], dtype=np.uint64)

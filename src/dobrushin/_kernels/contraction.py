@@ -386,7 +386,7 @@ def normalise(table, powers):
 
 @kernel
 def take_maxima(axes, begin, end, store, start, out):
-    """Raise each entry of `out` to the largest sum of logarithms over the summed axes.
+    """Compute maxima over the summed axes of sums of logarithms, and raise the entries of `out` to them.
 
     The combinations begin to end - 1 of all axes are visited.
     """

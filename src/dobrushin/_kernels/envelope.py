@@ -1,4 +1,4 @@
-"""Tries from a Gaussian envelope of a model of spins, and the quantile of the normal law.
+"""Importance samples (tries) from the Gaussian envelope of an Ising model, and normal random numbers.
 
 Theory page, "The Gaussian envelope".
 """
@@ -20,9 +20,10 @@ FEW = np.uint64(2**52)
 
 @kernel
 def normal(first, second):
-    """Return a normal number from two words: a quantile, by Wichura's algorithm AS 241, at a number of 128 bits.
+    """Return a standard normal number made from two words of 64 random bits, by Wichura's algorithm AS 241.
 
-    The first bit is the sign, so the quantile is that of a number below 1/2, with 53 digits however small it is.
+    The first bit is the sign. The other bits make a uniform number below 1/2, with 53 digits however small it is, whose
+    normal quantile is returned.
     """
     word = first >> np.uint64(1)
     u = np.float64(np.int64(word))
@@ -65,11 +66,12 @@ def normal(first, second):
 
 @kernel
 def draw_fields(keys, threshold, factor, shift, fields, curvature, tops, asked, a, out):
-    """Draw local fields a from the envelope, and spins given these; out has the log-weights and the asked spins.
+    """Draw local fields a from the envelope, and spins given the fields, for many tries.
 
-    Row k of `factor` holds what a normal number with the mean shift[k] adds to the fields from k on. The weight is the
-    product of 2 cosh(a_k) / exp(curvature[k] a_k^2 / 2 + tops[k]), each at most 1. A try whose log-weight falls below
-    `threshold` continues with the probability that keeps the mean weight.
+    out[0] is the logarithm of each weight, and out[1 :] the wanted spins `asked`. Row k of `factor` says how much a
+    normal number with mean shift[k] adds to the fields from k on. The weight is the product of 2 cosh(a_k) /
+    exp(curvature[k] a_k^2 / 2 + tops[k]), each at most 1. A try whose log-weight falls below `threshold` continues with
+    the probability that keeps the mean weight.
     """
     n = fields.size
     for c in range(keys.shape[1]):

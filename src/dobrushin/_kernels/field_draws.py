@@ -153,14 +153,14 @@ def _strips(z):
 
 @kernel
 def lower_place(z):
-    """Return a lower bound on the place of z, counted in strips from 0; the tail beyond the strips is one piece."""
+    """Bound the number of strips between 0 and z from below, with the sign of z; the tail counts as one piece."""
     place = _strips(z) - _SLACK
     return place if place > -_LAST else -_ALL
 
 
 @kernel
 def upper_place(z):
-    """Return an upper bound on the place of z, counted in strips from 0; the tail beyond the strips is one piece."""
+    """Bound the number of strips between 0 and z from above, with the sign of z; the tail counts as one piece."""
     place = _strips(z) + _SLACK
     return place if place < _LAST else _ALL
 
@@ -262,7 +262,7 @@ _LEAST_SHARE = 0.05  # least share of the likelihoods' curvature anywhere in the
 
 @kernel
 def _kept_share(distance):
-    """Bound the share of a fading curvature that is left within a distance D from below: 2 (e^-D - 1 + D) / D^2."""
+    """Bound 2 (e^-D - 1 + D) / D^2 from below: the average share of a likelihood's curvature within distance D."""
     near = 1.0 + distance * (-1.0 / 3.0 + distance * (1.0 / 12.0 - distance * (1.0 / 60.0)))
     return max(near, 2.0 * (distance - 1.0) / (distance * distance))
 
@@ -285,7 +285,7 @@ def _half(fixed, fading):
 
 @kernel
 def _find_halves(m, N, low, high, x, grown, s, g, left, right, slack):
-    """Compute the standard deviations of the half-Gaussians on both sides of each chain's point; 0 if unusable."""
+    """Compute standard deviations of half-Gaussians above the density, left and right of each point; 0 if none."""
     for chain in range(x.size):
         fading = N * (s[chain] * (1.0 - s[chain]))
         below, above = _half(m, grown[chain] + fading), _half(m + grown[chain], fading)

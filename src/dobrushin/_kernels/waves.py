@@ -86,7 +86,7 @@ def ising_waves(sweeps, base, own_field, D, slot, coupling, number, lag, first, 
 
 @kernel
 def _local_fields(d, width, at, slot, coupling, field, x, h):
-    """Set h to the local fields of consecutive places, whose variables have d neighbours each."""
+    """Compute the local fields h of variables that are stored side by side and have d neighbours each."""
     z = h.size
     for k in range(z):
         h[k] = field[k]

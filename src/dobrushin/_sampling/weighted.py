@@ -38,7 +38,7 @@ _BATCH_SECONDS = 0.1
 _WORDS = 4
 # Largest number of tries that `draw_exactly` runs at a time.
 _MAX_TRIES = 2**20
-# Laws that tries draw from.
+# Proposals from which tries are drawn, each with its bound on the partition function.
 Proposal = MiniBuckets | Envelope
 # A scan of one step, which makes a whole try.
 _ONE_STEP = Scan(np.zeros(1, dtype=np.int64))
@@ -191,7 +191,7 @@ class Tries(Runner):
 
 
 class BucketTries(Tries):
-    """Tries from mini-buckets."""
+    """Runner for tries whose proposal and bound come from mini-buckets."""
 
     steps: BucketSteps
 
@@ -209,7 +209,7 @@ class BucketTries(Tries):
 
 
 class EnvelopeTries(Tries):
-    """Tries from a Gaussian envelope."""
+    """Runner for tries whose proposal and bound come from a Gaussian envelope."""
 
     steps: EnvelopeLaw
 
