@@ -81,7 +81,7 @@ class Ferromagnet:
         return self.edges * _EDGE_ERROR
 
     def has_field(self, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return a mask of those of these variables whose connected component has a field."""
+        """Return, for each of these variables, whether its connected component has a field."""
         tied = np.zeros(int(self.component.max()) + 1, dtype=np.bool_)
         tied[self.component[self.tied]] = True
         return np.asarray(tied[self.component[positions]])

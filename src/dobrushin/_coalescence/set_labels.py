@@ -30,7 +30,7 @@ _ORDINARY_ENTRIES, _BY_RUN = 100.0, 10.0
 
 
 class FlagKernel(SetKernel):
-    """Kernel of bounding sets as flags: a row for each label of each variable says in which runs it is possible."""
+    """Kernel of bounding sets as flags: for each label of a variable, a row tells which runs allow the label."""
 
     first: NDArray[np.int64]  # row of the first label of each variable
     states: NDArray[np.int64]

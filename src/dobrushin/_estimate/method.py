@@ -284,7 +284,9 @@ class Method(ABC):
         return CertificateError({self.name: reason}, remedy, result=estimate)
 
     def describe_wide(self, estimate: Estimate) -> tuple[int, int, str]:
-        """Return the number of targets with too wide intervals, that of all targets, and words about the widest one."""
+        """Count the targets with too wide intervals, and all targets; return both numbers, and a text about the widest
+        interval.
+        """
         names = [name_of(target) for target in estimate.targets]
         pairs = zip(names, estimate.half_width, strict=True)
         wide = {name for name, half_width in pairs if half_width > self.query.tolerance}

@@ -79,8 +79,8 @@ def log_partition(
     method : {"auto", "exact", "chain", "weights"}
         "exact": sums over all states, for models of small treewidth. "chain": the chain rule, with an `estimate` for
         each factor. "weights": an upper bound by mini-buckets, and an interval for the mean of weights below it, for
-        wide models with strong couplings. "auto": exact sums if they take at most some seconds, else the chain rule
-        where its first factor is certain, else weights.
+        models of large treewidth with strong couplings. "auto": exact sums if they take at most some seconds, else the
+        chain rule where its first factor is certain, else weights.
     seed : int, SeedSequence, Generator or None
     time_limit : number, optional
         Time limit in seconds.
@@ -383,7 +383,7 @@ class _Chain:
             raise CertificateError({"chain": reason}, "") from None
 
     def _left(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return those of the positions whose variables are not observed."""
+        """Return the positions of the unobserved variables among these."""
         return np.setdiff1d(positions, [self.model.index(label) for label in self.given])
 
     def cut(self) -> NDArray[np.int64]:

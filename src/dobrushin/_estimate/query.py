@@ -142,7 +142,7 @@ class Query(Settings):
 
     @property
     def is_about_most(self) -> bool:
-        """Return whether so many variables are targets that systematic sweeps are as good as a greedy scan."""
+        """Return whether there are so many targets that systematic sweeps do as well as a greedy scan."""
         asked = len(self.positions)
         return asked >= _MANY_TARGETS and 4 * asked >= self.model.n_variables
 

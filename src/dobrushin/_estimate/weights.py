@@ -76,7 +76,7 @@ _LAYOUTS: Slot[Layout] = Slot("layouts of mini-buckets", 4, 2**24, lambda layout
 
 
 class Pilot(NamedTuple):
-    """The mean and the mean square of the weights in a pilot, and what they predict."""
+    """The mean and the mean square of the weights in a pilot, and predictions from them."""
 
     mean: float
     square: float
@@ -215,7 +215,10 @@ class _Work(NamedTuple):
 
 
 def _choose(query: Query) -> _Work:
-    """Return the proposal that promises the least work; mini-buckets are not asked where an envelope does at once."""
+    """Return the proposal with the least expected work.
+
+    Mini-buckets are not tried if an envelope gives an answer soon.
+    """
     refusal: CertificateError | LateError | None = None
     found: list[_Work] = []
     for propose in (_use_envelope, _use_buckets):
@@ -234,7 +237,7 @@ def _choose(query: Query) -> _Work:
 
 
 def _use_buckets(query: Query) -> _Work:
-    """Return mini-buckets of the pilot's size or larger ones: the less work."""
+    """Return the proposal made of mini-buckets: of the pilot's size, or of a larger size if that is less work."""
     made = _make(query, _FEW_BITS)
     runner, pilot = _look(query, made, f"mini-buckets of {_FEW_BITS:.0f} bits")
     aim, error, seconds = _aim(query), query.error, runner.try_seconds / cores()
@@ -249,7 +252,7 @@ def _use_buckets(query: Query) -> _Work:
 
 
 def _use_envelope(query: Query) -> _Work | None:
-    """Return a Gaussian envelope of a dense model of spins; None for other models."""
+    """Return the proposal made of a Gaussian envelope, for dense models of spins; None for other models."""
     form = query.model._form
     n = form.n_variables
     if not isinstance(form, SpinPairs) or n > MAX_SPINS or form.couplings.nnz < _LEAST_DEGREE * n:
@@ -278,7 +281,7 @@ def _use_envelope(query: Query) -> _Work | None:
 
 
 def _look(query: Query, made: Proposal, name: str) -> tuple[Tries, Pilot]:
-    """Run a pilot; refuse a proposal whose rounding or whose bound is too large."""
+    """Run a pilot of a proposal; raise `CertificateError` if its rounding or its bound is too large."""
     if not (distortion := _distortion(query, made)) < _aim(query):
         raise Weights.refuse(f"rounding of the weights reaches {rounded_up(distortion, 2)}, above the tolerance.")
     runner = Tries.make(made, query.positions, -math.inf)

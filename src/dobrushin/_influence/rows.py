@@ -80,7 +80,7 @@ class WantedRows(NamedTuple):
         return Bounds(np.zeros(entries), np.zeros(entries, dtype=np.uint8), np.ones(len(self.positions)))
 
     def before_enumeration(self, bounds: Bounds) -> Bounds:
-        """Return the bounds that enumeration is to improve: these, or with method="exact" the trivial ones."""
+        """Return the bounds from which enumeration starts: those given or, with method="exact", the trivial ones."""
         if self.method != "exact":
             return bounds
         # No variable influences a variable without neighbours.
