@@ -223,7 +223,7 @@ def _draw_by_scan(
 ) -> tuple[int, float]:  # fmt: skip
     """Fill `states` with exact draws by a scan; return the steps of the slowest draw and a bound on a draw's error.
 
-    The error is the probability that rounding changed the draw.
+    The error of a draw is the probability that rounding changed it.
     """
     draws = len(states)
     waiting = [range(first, min(first + 64, draws)) for first in range(0, draws, 64)]
@@ -273,7 +273,7 @@ def _draw_clusters(
 ) -> tuple[int, float]:  # fmt: skip
     """Fill `states` with exact draws by random clusters; return the edge updates of the slowest draw, and its error.
 
-    The error is a bound on the probability that rounding changed a draw.
+    The error of a draw is a bound on the probability that rounding changed it.
     """
     if not model._is_whole:
         raise ArgumentError("model", "in memory for method='clusters'", model)

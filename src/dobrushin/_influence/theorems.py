@@ -146,7 +146,11 @@ def _enumerate_rows(rows: Ints, room: int, packed: Packed, bounds: Bounds) -> No
 
 
 def _find_ranges(packed: Packed, bounds: Bounds) -> None:
-    """Fill in bounds by the range of the factors; where that takes too long, compare potentials with their mean."""
+    """Fill in bounds by the range of the factors; where that takes too long, compare potentials with their mean.
+
+    The range of a factor is its largest double difference: how far a neighbour's state can change the log-odds of two
+    states of the row's variable.
+    """
     k_own, _, _, start, k_other, f_start, m_start, *_ = packed
     # `entry` is, for each other variable of a factor, its index among the row's neighbours; `order` sorts by neighbour.
     row = np.repeat(np.arange(len(k_own)), np.diff(f_start))
