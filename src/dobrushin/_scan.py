@@ -46,7 +46,6 @@ class Cycle:
         return len(self.cycle)
 
     def array(self) -> Ints:
-        """Return the positions of one cycle."""
         return np.arange(len(self.cycle)) if isinstance(self.cycle, range) else self.cycle
 
     def at(self, steps: Ints) -> Ints:
@@ -101,7 +100,6 @@ class Draw:
     period: ClassVar[int] = 1
 
     def vector(self) -> Floats:
-        """Return the probability of each position."""
         return np.full(self.n, 1.0 / self.n) if self.probabilities is None else self.probabilities
 
     def cut(self, lo: int, hi: int) -> Draw:
@@ -406,7 +404,6 @@ class Scan:
             np.savez_compressed(file, **self._to_arrays())
 
     def _to_arrays(self) -> dict[str, Any]:
-        """Return the scan as a dict of arrays, to be written to a file."""
         arrays: dict[str, Any] = {"format": np.array("dobrushin scan 1")}
         for k, segment in enumerate(self._segments):
             if segment.is_random:

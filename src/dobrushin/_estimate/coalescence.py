@@ -335,7 +335,6 @@ class _Pilot:
         return BoundingSets(query, replace(plan, stops_early=may_try_again), kernel, runs)
 
     def _kernel_for(self, scan: Scan) -> SetKernel:
-        """Return the kernel for a scan; the kernel of the last scan is cached."""
         if self.tried is None or self.tried[0] is not scan:
             self.tried = (scan, choose_sets(self.query.model, scan))
         return self.tried[1]

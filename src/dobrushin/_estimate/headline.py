@@ -160,7 +160,6 @@ def column_names(answer: Estimate) -> list[str]:
 
 
 def row_texts(answer: Estimate, k: int) -> list[str]:
-    """Return the texts in row number k of the table of an answer."""
     state = "" if answer.states[k] is None else printable(answer.states[k])
     bias = "unknown" if math.isnan(answer.bias_bound[k]) else rounded_up(answer.bias_bound[k], 2)
     numbers = interval_texts(answer.value[k], answer.lower[k], answer.upper[k])

@@ -272,7 +272,6 @@ def count_laws(query: Query) -> int:
 
 
 def _describe(growths: list[Growth]) -> str:
-    """Describe the planned sums in one phrase."""
     known = [region for growth in growths if (region := growth.next or growth.best) is not None]
     if not known:
         return "sums over regions around the targets"

@@ -119,7 +119,6 @@ class Query(Settings):
 
     @cached_property
     def error(self) -> float:
-        """Return the error probability of each interval."""
         return (1.0 - self.confidence) / self.intervals
 
     @cached_property

@@ -415,7 +415,6 @@ def name_of(target: Any) -> str:
 
 
 def variables_of(target: Any) -> list[Hashable]:
-    """Return the labels of the variables that a target depends on."""
     return target._variables if isinstance(target, Target) else [target]
 
 

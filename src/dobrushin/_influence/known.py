@@ -111,7 +111,6 @@ class KnownInfluence:
 
     @cached_property
     def whole(self) -> Influence:
-        """The influence matrix of all variables."""
         return Influence._make(self.rows(np.arange(self.n_variables)), self.n_variables, self.labels, None)
 
 

@@ -179,7 +179,6 @@ class BackwardGreedy:
         return self._order[: min(steps, self.steps)][::-1]
 
     def first(self) -> Ints:
-        """Return the scan with a single step."""
         return self.ids[self._heap[:1]]
 
     def extend(self, tolerance: float, limit: int, report: Callable[[int], None] | None = None) -> bool:
