@@ -111,7 +111,7 @@ class Weights(Method):
     has_proof: ClassVar[bool] = False
     share: ClassVar[float] = 0.8
 
-    def __init__(self, query: Query, plan: Plan, work: _Work) -> None:
+    def __init__(self, query: Query, plan: Plan, work: _Proposed) -> None:
         super().__init__(query, plan)
         self.bits, self.made, self.pilot = work.bits, work.made, work.pilot
 
@@ -199,7 +199,7 @@ class Weights(Method):
         ]
 
 
-class _Work(NamedTuple):
+class _Proposed(NamedTuple):
     """A proposal distribution, its pilot, and the expected work of an answer: number of weighted draws and seconds."""
 
     made: Proposal
@@ -214,13 +214,13 @@ class _Work(NamedTuple):
         return f"mini-buckets of {self.bits:.0f} bits" if self.bits else f"a {_ENVELOPE}"
 
 
-def _choose(query: Query) -> _Work:
+def _choose(query: Query) -> _Proposed:
     """Return the proposal with the least expected work.
 
     Mini-buckets are not tried if an envelope gives an answer soon.
     """
     refusal: CertificateError | LateError | None = None
-    found: list[_Work] = []
+    found: list[_Proposed] = []
     for propose in (_use_envelope, _use_buckets):
         try:
             proposal = propose(query)
@@ -236,13 +236,13 @@ def _choose(query: Query) -> _Work:
     return min(found, key=lambda proposal: proposal.seconds)
 
 
-def _use_buckets(query: Query) -> _Work:
+def _use_buckets(query: Query) -> _Proposed:
     """Return the proposal made of mini-buckets: of the pilot's size, or of a larger size if that is less work."""
     made = _make(query, _FEW_BITS)
     runner, pilot = _look(query, made, f"mini-buckets of {_FEW_BITS:.0f} bits")
     aim, error, seconds = _aim(query), query.error, runner.try_seconds / cores()
     tries = pilot.tries(aim, error)
-    few = _Work(made, pilot, _FEW_BITS, tries, tries * seconds, runner.drawn)
+    few = _Proposed(made, pilot, _FEW_BITS, tries, tries * seconds, runner.drawn)
     if made.is_exact:
         return few
     tries = Pilot(pilot.mean**_GAIN, pilot.mean ** (2.0 * _GAIN) / pilot.share).tries(aim, error)
@@ -251,7 +251,7 @@ def _use_buckets(query: Query) -> _Work:
     return min(few, many, key=lambda work: work.seconds)
 
 
-def _use_envelope(query: Query) -> _Work | None:
+def _use_envelope(query: Query) -> _Proposed | None:
     """Return the proposal made of a Gaussian envelope, for dense models of spins; None for other models."""
     form = query.model._form
     n = form.n_variables
@@ -277,7 +277,7 @@ def _use_envelope(query: Query) -> _Work | None:
     except np.linalg.LinAlgError:
         raise Weights.refuse(f"no {_ENVELOPE} was found: the potentials are too large.") from None
     tries = pilot.tries(_aim(query), query.error)
-    return _Work(made, pilot, 0.0, tries, tries * runner.try_seconds / cores(), runner.drawn)
+    return _Proposed(made, pilot, 0.0, tries, tries * runner.try_seconds / cores(), runner.drawn)
 
 
 def _look(query: Query, made: Proposal, name: str) -> tuple[Tries, Pilot]:
