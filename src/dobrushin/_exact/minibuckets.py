@@ -341,11 +341,11 @@ class MiniBuckets:
         return each + 8.0 * UNIT * sum(map(abs, self.tops))
 
     def _rounding(self, b: int, sizes: list[float]) -> float:
-        """Bound the rounding errors that one bucket contributes to `distortion`.
+        """Bound the rounding errors of one bucket, its part of `distortion`.
 
-        Three times the same error: in its messages, in the weights, and in the probabilities of a draw. A sum of
-        logarithms errs by one unit of all their sizes for each term, the exponential by 2^-50 and the logarithm by
-        2^-49 of itself.
+        The same error may occur three times: in the bucket's messages, in the weights, and in the probabilities of a
+        draw. A sum of logarithms has a rounding error of one unit of all their sizes for each term; the exponential has
+        a relative error of 2^-50 and the logarithm of 2^-49.
         """
         bucket = self.layout.buckets[b]
         numbers = [number for group in bucket.groups for number in group.tables]

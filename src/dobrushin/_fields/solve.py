@@ -85,10 +85,10 @@ class System:
     def solve(
         self, right: NDArray[np.float64], right_error: NDArray[np.float64] | float = 0.0
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Solve the system for a right side, and bound each residual divided by the diagonal.
+        """Solve the linear system for a right-hand side, and bound each residual divided by the diagonal.
 
         The solution is refined once. The bounds hold for every system whose terms differ by their rounding errors at
-        most; `right_error` bounds those of the right side.
+        most; `right_error` bounds those of the right-hand side.
         """
         x = self.factors.solve(right)
         x = x + self.factors.solve(right - self.precision @ x)

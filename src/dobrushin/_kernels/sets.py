@@ -28,9 +28,10 @@ def count_settled(settled, counts):
 
 @kernel
 def set_field(order, place, steps, number, stride, start, neighbor, theta, field, keys, x):
-    """Update sets of an Ising model: lowest spins (-1.0 or +1.0) in rows 0 to n - 1 of x, highest in rows n to 2 n - 1.
+    """Update bounding sets of an Ising model, each of which is the range from a lowest to a highest spin.
 
-    The spin is up if u < sigma(2 h); the ends of the set have the least and the largest local field h.
+    Rows 0 to n - 1 of x hold the lowest spins (-1.0 or +1.0), rows n to 2 n - 1 the highest. A spin is up if u <
+    sigma(2 h). The lowest spin is drawn with the least local field h, and the highest with the largest.
     """
     runs, n = keys.shape[1], field.size
     least, most = np.empty(runs), np.empty(runs)
@@ -57,7 +58,7 @@ def set_field(order, place, steps, number, stride, start, neighbor, theta, field
 
 @kernel
 def set_labels(order, place, steps, number, stride, start, neighbor, delay, unary, keys, x):
-    """Update sets of a Potts model: label a arrives at time E_a exp(-s_a), where s_a is the log-weight of the label.
+    """Update bounding sets of a Potts model: label a arrives at time E_a exp(-s_a), with its log-weight s_a.
 
     `delay` and `unary` are exponentials of negative log-weights. A neighbour that could have label a multiplies the
     earliest or the latest time of the label by `delay`; a neighbour with label a alone multiplies both. Products are

@@ -65,10 +65,10 @@ def ising_rows(at, allowance, rows, start, theta, field, out_start, paper, max_d
 def potts_rows(at, allowance, out_start, strength, unary, paper, C_bar, theorem, cap):
     """Bound the influence in Potts models by Theorem 4, where D = 2 |s|, and by its sharper form with unaries.
 
-    Takes time linear in the labels. Only the label with the largest unary (the winner) can be the most likely one for
-    all values of the neighbours. Among pairs of values of neighbour j, its lead is smallest when both values are its
-    strongest rivals (s > 0), or when one is the winner itself and the other its weakest rival (s < 0). Without unaries,
-    `unary` has no columns. `at` counts finished [rows, entries of the present row].
+    The time is linear in the number of states. Only the state with the largest unary (the winner) can be the most
+    likely one for all states of the neighbours. Among pairs of states of neighbour j, its lead is smallest when both
+    are its strongest rivals (s > 0), or when one is the winner itself and the other its weakest rival (s < 0). Without
+    unaries, `unary` has no columns. `at` counts finished [rows, entries of the present row].
     """
     spent = 0
     while at[0] < cap.size and spent < allowance:
@@ -138,10 +138,11 @@ def potts_rows(at, allowance, out_start, strength, unary, paper, C_bar, theorem,
 
 @kernel
 def spin_rows(at, allowance, rows, term_start, term_of, scope_start, scope, theta, field, out_start, blanket, paper, s1, state, C_bar, cap):  # fmt: skip  # noqa: E501
-    """Bound the influence on spins with terms of any order by Theorem 6, as in the paper or tightened.
+    """Bound the influence on spins with terms of any order by Theorem 6, as in the paper or in a tightened form.
 
-    The tightened form has D = 4 s1 and h = max(0, 2 |theta_i| - 2 s2). Scratch arrays: s1, as long as the longest row;
-    `state` holds [sum of strengths]. `at` counts finished [rows, terms of the present row, entries of the present row].
+    The bound of neighbour j on spin i is a function of D = 4 s1 and h = max(0, 2 |theta_i| - 2 s2), where s1 is the sum
+    of the absolute strengths of the terms with i and j, and s2 that of the terms with i and without j. The arrays s1
+    and `state` are scratch space. `at` counts finished [rows, terms of the present row, entries of the present row].
     """
     spent = 0
     while at[0] < rows.size and spent < allowance:
