@@ -265,7 +265,9 @@ def _compare_with_nuts(
         ("means", means, x), ("exceedances", chances, (x[..., : len(counts)] > 0).astype(np.float64)),
     ):  # fmt: skip
         flat = values.reshape(-1, values.shape[-1])
-        error = flat.std(axis=0) / np.sqrt(np.maximum(diagnostics.effective_sample_size(values), 1.0))
+        with np.errstate(invalid="ignore"):  # events that happened in all draws have no effective size
+            size = np.nan_to_num(diagnostics.effective_sample_size(values), nan=len(flat))
+        error = flat.std(axis=0) / np.sqrt(np.maximum(size, 1.0))
         theirs = flat.mean(axis=0)
         beyond = np.maximum(answer.lower - theirs, theirs - answer.upper)
         apart, inside = np.abs(theirs - answer.value).max(), f"{int((beyond > 0).sum())} outside of its interval"
