@@ -36,7 +36,16 @@ if TYPE_CHECKING:
         log_partition,
         plan,
     )
-    from dobrushin._fields import Between, Deviation, Exceeds, GaussianField, Quantile, Summary
+    from dobrushin._fields import (
+        Average,
+        Between,
+        Deviation,
+        Exceeds,
+        GaussianField,
+        Quantile,
+        Summary,
+        average_over,
+    )
     from dobrushin._influence import Influence, influence
     from dobrushin._learning import EM, Fit, GibbsGradient, MarginalGradient, fit
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
@@ -83,7 +92,7 @@ _NAMES = {  # by the module that has them
         "FormatError Interrupted ToleranceError UncertifiedStep VacuousBoundWarning WorkerError"
     ),
     "_estimate": "Estimate Estimates Joint Plan Statistic estimate estimate_many log_evidence log_partition plan",
-    "_fields": "Between Deviation Exceeds GaussianField Quantile Summary",
+    "_fields": "Average Between Deviation Exceeds GaussianField Quantile Summary average_over",
     "_influence": "Influence influence",
     "io": "open_model read read_evidence write",
     "_learning": "EM Fit GibbsGradient MarginalGradient fit",
@@ -103,6 +112,7 @@ _MODULES = ("adapters", "exact", "io", "plots", "report", "typing", "verify", "v
 __all__ = [
     "EM",
     "ArgumentError",
+    "Average",
     "Between",
     "BudgetError",
     "CacheWarning",
@@ -146,6 +156,7 @@ __all__ = [
     "Variation",
     "WorkerError",
     "adapters",
+    "average_over",
     "coalescence",
     "diagnose",
     "estimate",

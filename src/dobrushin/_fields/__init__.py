@@ -6,6 +6,7 @@ packages.
 
 from dobrushin._fields import certificate, influence, proof
 from dobrushin._fields.anchor import FIELD_METHODS
+from dobrushin._fields.averages import Average, average_over
 from dobrushin._fields.chains import FieldChains
 from dobrushin._fields.entropy import FieldEntropy
 from dobrushin._fields.model import GaussianField
@@ -15,6 +16,7 @@ from dobrushin._fields.terms import FieldTerms
 
 __all__ = [
     "FIELD_METHODS",
+    "Average",
     "Between",
     "Deviation",
     "Exceeds",
@@ -22,6 +24,7 @@ __all__ = [
     "GaussianField",
     "Quantile",
     "Summary",
+    "average_over",
     "certificate",
     "influence",
     "proof",

@@ -68,14 +68,20 @@ def bound_variances(matrix: Floats) -> Floats | None:
     return None if known is None else (np.diag(known[0]) + known[1]) * _UP
 
 
-def bound_eigenvalues(matrix: Floats) -> Floats:
-    """Bound the eigenvalues of a symmetric matrix, scaled to a unit diagonal, from below; -inf if no bound is known."""
+def scaled_eigenvalues(matrix: Floats) -> tuple[Floats, float]:
+    """Return the eigenvalues of a symmetric matrix, scaled to a unit diagonal, and a bound on their errors."""
     n, diagonal = len(matrix), np.diag(matrix)
     if not (np.isfinite(matrix).all() and (diagonal > 0).all()):
-        return np.full(n, -np.inf)
+        return np.full(n, -np.inf), 0.0
     root = np.sqrt(diagonal)
     # The scaled matrix has norm n or less, and its eigenvalues are found within a small multiple of the roundoff.
-    return np.asarray(np.linalg.eigvalsh(matrix / np.outer(root, root)) - n * (n + 8.0) * 2.0**-46)
+    return np.asarray(np.linalg.eigvalsh(matrix / np.outer(root, root))), n * (n + 8.0) * 2.0**-46
+
+
+def bound_eigenvalues(matrix: Floats) -> Floats:
+    """Bound the eigenvalues of a symmetric matrix, scaled to a unit diagonal, from below; -inf if no bound is known."""
+    values, error = scaled_eigenvalues(matrix)
+    return np.asarray(values - error)
 
 
 def least_eigenvalue(matrix: Floats) -> float:

@@ -21,10 +21,10 @@ from dobrushin._fields.likelihood import (
     poisson,
     require_all,
 )
+from dobrushin._fields.priors import besag_precision, bym2_precision, car_precision, leroux_precision
 from dobrushin._fields.terms import (
     FieldTerms,
     read_box,
-    read_graph,
     read_levels,
     read_precision,
     require_continuous,
@@ -132,12 +132,7 @@ class GaussianField(Model):
                [-1.8,  4. , -1.8],
                [ 0. , -1.8,  2. ]])
         """
-        weights, degrees, labels, scale = _read_prior(graph, rho, precision)
-        if (alone := ~(degrees > 0)).any():
-            names = range(len(degrees)) if labels is None else labels
-            label = names[int(np.argmax(alone))]
-            raise ArgumentError("graph", "without isolated nodes (see leroux)", label)
-        matrix = scale * (sparse.dia_array((degrees[None], [0]), shape=weights.shape) - rho * weights)
+        matrix, labels = car_precision(graph, rho, precision)
         return cls(matrix, **({"labels": labels} | options))
 
     @classmethod
@@ -154,11 +149,44 @@ class GaussianField(Model):
         array([[ 1. , -0.5],
                [-0.5,  1. ]])
         """
-        weights, degrees, labels, scale = _read_prior(graph, rho, precision)
-        if rho < 0:
-            raise ArgumentError("rho", "from 0 to 1, less than 1", rho)
-        own = (1.0 - rho) + rho * degrees
-        matrix = scale * (sparse.dia_array((own[None], [0]), shape=weights.shape) - rho * weights)
+        matrix, labels = leroux_precision(graph, rho, precision)
+        return cls(matrix, **({"labels": labels} | options))
+
+    @classmethod
+    @public()
+    def besag(cls, graph: Graph | Matrix, precision: float = 1.0, ridge: float = 1e-3, **options: Any) -> GaussianField:
+        """The intrinsic autoregression of Besag with a ridge: P = precision (D - W) + ridge I; options as for `car`.
+
+        The ridge makes the prior proper: on a connected graph of n nodes their mean has the standard deviation
+        1 / sqrt(n ridge). It takes the place of a constraint that the effects add up to 0.
+
+        Examples
+        --------
+        >>> import dobrushin as db, numpy as np
+        >>> db.GaussianField.besag(np.array([[0, 1], [1, 0]]), precision=2.0, ridge=0.5).precision.toarray()
+        array([[ 2.5, -2. ],
+               [-2. ,  2.5]])
+        """
+        matrix, labels = besag_precision(graph, precision, ridge)
+        return cls(matrix, **({"labels": labels} | options))
+
+    @classmethod
+    @public()
+    def bym2(cls, graph: Graph | Matrix, mixing: float, precision: float = 1.0, **options: Any) -> GaussianField:
+        """The sum of structured and unstructured effects (Riebler et al. 2016); options as for `car`.
+
+        P = precision (mixing S + (1 - mixing) I)^-1, a dense matrix. S is the covariance of the intrinsic
+        autoregression whose effects add up to 0, scaled so that the geometric mean of its variances is 1. `mixing` is
+        from 0 to 1, less than 1; the graph is connected.
+
+        Examples
+        --------
+        >>> import dobrushin as db, numpy as np
+        >>> db.GaussianField.bym2(np.array([[0, 1], [1, 0]]), mixing=0.5).precision.toarray().round(3)
+        array([[1.333, 0.667],
+               [0.667, 1.333]])
+        """
+        matrix, labels = bym2_precision(graph, mixing, precision)
         return cls(matrix, **({"labels": labels} | options))
 
     @overload
@@ -451,14 +479,6 @@ class GaussianField(Model):
         inside = (array >= self._form.lower) & (array <= self._form.upper)
         check.all_entries(inside, array, "states", "inside the box")
         return array
-
-
-def _read_prior(graph: Any, rho: Any, precision: Any) -> tuple[Any, NDArray[np.float64], Any, float]:
-    """Return the edge weights of a graph, their sums at each node, the graph's labels, and the checked precision."""
-    weights, labels = read_graph(graph)
-    if not check.is_real(rho) or not -1 < float(rho) < 1:
-        raise ArgumentError("rho", "between -1 and 1, both excluded: the field is improper there", rho)
-    return weights, np.asarray(weights.sum(axis=1)).ravel(), labels, check.positive(precision, "precision")
 
 
 def _round_up(*errors: NDArray[np.float64]) -> NDArray[np.float64]:
