@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import networkx as nx
 import numpy as np
+import pandas
 import pytest
 
 import dobrushin as db
@@ -185,6 +186,26 @@ def test_summaries_stand_for_several_targets():
     counted = field.poisson({"a": 3})
     with pytest.raises(db.CertificateError, match="no Lipschitz constant"):
         db.estimate(counted, db.Deviation("a"), method="dobrushin")
+
+
+def test_summaries_as_tables_for_other_libraries():
+    """Rows as they are, one row for each label, and ArviZ data."""
+    pytest.importorskip("arviz")
+    field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0], labels=["a", "b"])
+    slope = db.Statistic(lambda x: x[:, 0] - x[:, 1], {"a": 1.0, "b": 1.0}, (-np.inf, np.inf), name="slope")
+    answer = db.estimate(field.poisson({"a": 30}, 10.0), [db.Summary("a", threshold=1.0), slope], tolerance=0.2, seed=1)
+    assert answer.headline.startswith("1 probability, 2 means, 3 quantiles and 1 standard deviation")
+    rows = answer.to_dataframe()
+    assert rows["target"].tolist()[:2] == ["a", "standard deviation of a"]
+    table = db.Summary.table(answer)
+    assert table.index.tolist() == ["a", "slope"]
+    assert table.loc["slope", "mean lower"] == answer["slope"].lower[0]
+    joined = table.join(pandas.DataFrame({"name": ["east", "west"]}, index=["b", "a"]))
+    assert joined.loc["a", "name"] == "west"
+    data = answer.to_arviz()["constant_data"]
+    assert data["value"].to_numpy().tolist() == answer.value.tolist()
+    assert str(data["row"].to_numpy()[1]) == "standard deviation of a=sd"
+    check_sentence(lambda: db.Summary.table(db.estimate(db.Ising({(0, 1): 0.5}))), "an answer about a field")
 
 
 def test_deviations_without_slack_or_width_are_caught(cases, monkeypatch):

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -13,7 +14,8 @@ from matplotlib.figure import Figure
 import dobrushin as db
 from dobrushin._shared.layout import spread
 from dobrushin._shared.text import rounded_up
-from dobrushin.plots import maps, style
+from dobrushin.plots import areas, maps, style
+from sentences import check_sentence
 
 MODEL = db.Ising.grid(4, 4, couplings=0.2, fields=0.1)
 SCAN = db.Scan.systematic(16, 160)
@@ -368,6 +370,84 @@ def test_trace_of_states():
     ax = db.plots.trace(many, show="states")
     assert ax.images[0].get_array().shape == (100, 10)
     assert ax.get_ylabel() == "chain (the first 100 of 300)"
+
+
+# -- maps of areas -------------------------------------------------------------------------
+
+FIELD = db.GaussianField(
+    [[2.0, -1.0, 0.0], [-1.0, 2.0, 0.0], [0.0, 0.0, 1.0]], linear=[1.0, 0.0, 0.3], labels=["a", "b", "c"]
+)
+RING = [(0.0, 0.0), (2.0, 0.0), (2.0, 2.0), (0.0, 2.0)]
+HOLE = [(0.5, 0.5), (1.5, 0.5), (1.5, 1.5), (0.5, 1.5)]
+
+
+def polygon(shift, *rings):
+    return {"type": "Polygon", "coordinates": [[(x + shift, y) for x, y in ring] for ring in rings]}
+
+
+AREAS = {
+    "a": polygon(0.0, RING, HOLE),
+    "b": {"type": "MultiPolygon", "coordinates": [[[(x + 2.0, y) for x, y in reversed(RING)]]]},
+    "other": polygon(4.0, RING),
+}
+
+
+class Shape:
+    """A shape as shapely has them."""
+
+    def __init__(self, plain):
+        self.__geo_interface__ = plain
+
+
+class Frame:
+    """A table with a geometry, as geopandas has them."""
+
+    def __init__(self, areas):
+        self.geometry = pandas.Series({label: Shape(plain) for label, plain in areas.items()})
+
+
+def test_maps_hold_the_values_of_areas():
+    answer = db.estimate(FIELD, [db.Summary("a", threshold=0.5), db.Summary("b", threshold=0.5), "c"])
+    table = db.Summary.table(answer)
+    for column in ("mean", "sd", "> 0.5", "95%"):
+        axes = db.plots.choropleth(answer, Frame(AREAS), column)
+        blank, drawn = axes[0].collections
+        assert drawn.get_array().tolist() == table.loc[["a", "b"], column].tolist()
+        assert (len(blank.get_paths()), len(drawn.get_paths())) == (1, 2)  # nothing is known about the third area
+        reach = (table[f"{column} upper"] - table[f"{column} lower"]) / 2
+        assert np.allclose(axes[1].collections[-1].get_array(), reach[["a", "b"]], atol=0.0)
+        assert axes[0].figure.axes[2].get_ylabel() == column
+    assert db.plots.choropleth(answer, AREAS)[0].figure.axes[2].get_ylabel() == "mean"
+    render(axes)
+
+
+def test_holes_of_areas_stay_empty():
+    """Rings of holes run the other way, in whatever order they were given."""
+    answer = db.estimate(FIELD, ["a"])
+    for hole in (HOLE, HOLE[::-1]):
+        for outer in (RING, RING[::-1]):
+            axes = db.plots.choropleth(answer, {"a": polygon(0.0, outer, hole)})
+            (path,) = axes[0].collections[0].get_paths()
+            turns = [np.sign(areas._area(np.asarray(ring)[:-1])) for ring in path.to_polygons()]
+            assert turns == [1.0, -1.0]
+
+
+def test_maps_of_averages_say_whether_they_are_certified():
+    priors = {rho: db.GaussianField.leroux(np.array([[0, 1], [1, 0]]), rho, labels=["a", "b"]) for rho in (0.2, 0.6)}
+    solved = db.average_over(priors, lambda prior: prior.normal({"a": 1.0}))
+    assert db.plots.choropleth(solved, AREAS)[0].get_title() == "for certain"
+    guessed = db.average_over(priors, lambda prior: prior.normal({"a": 1.0}), weighting="laplace")
+    assert db.plots.choropleth(guessed, AREAS)[0].get_title().startswith("NOT CERTIFIED")
+
+
+def test_bad_maps_get_a_sentence():
+    answer = db.estimate(FIELD, ["a"])
+    check_sentence(lambda: db.plots.choropleth(answer, AREAS, "sd"), "column .* one of 'mean'. Got 'sd'")
+    check_sentence(lambda: db.plots.choropleth(answer, {"x": AREAS["a"]}), "areas .* about some of the labels")
+    check_sentence(lambda: db.plots.choropleth(answer, {"a": 3}), "areas .* label 'a'")
+    check_sentence(lambda: db.plots.choropleth(answer, []), "areas .* GeoDataFrame")
+    check_sentence(lambda: db.plots.choropleth(ANSWER, AREAS), "an answer about a field")
+    check_sentence(lambda: db.plots.choropleth(3, AREAS), "estimate .* an Estimate or an Average")
 
 
 # -- the page ------------------------------------------------------------------------------

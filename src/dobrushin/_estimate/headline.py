@@ -23,7 +23,12 @@ _YES = frozenset({"yes", "y", "true", "t", "1", "on", "present", "positive"})
 _NOT_CERTIFIED = "NOT CERTIFIED: the bias is unknown and not included"
 # End of the assumption that a user's weights (Lipschitz constants) of statistics are correct.
 UNCHECKED = "were given and not checked"
-_PLURALS = {"probability": "probabilities", "mean": "means", "quantile": "quantiles"}
+_PLURALS = {
+    "probability": "probabilities",
+    "mean": "means",
+    "quantile": "quantiles",
+    "standard deviation": "standard deviations",
+}
 
 
 def telling_state(states: Sequence[Any]) -> int:
@@ -132,7 +137,8 @@ def _count(answer: Estimate) -> str:
     """Return the number of rows with their noun, such as "2 probabilities"."""
     nouns = [noun(answer, row) for row in range(len(answer))]
     counts = {(one, many): nouns.count(one) for one, many in _PLURALS.items() if one in nouns}
-    return " and ".join(f"{count:,} {names[count > 1]}" for names, count in counts.items())
+    *parts, last = (f"{count:,} {names[count > 1]}" for names, count in counts.items())
+    return f"{', '.join(parts)} and {last}" if parts else last
 
 
 def noun(answer: Estimate, row: int) -> str:

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from dobrushin._estimate.questions import TargetQuestion
 from dobrushin._estimate.targets import Statistic, Target, TargetReader
 from dobrushin._fields.anchor import Anchor
-from dobrushin._fields.intervals import ClippedMean, EventTally, FieldTally, PlannedMean, QuantileTally, TallyTerms
+from dobrushin._fields.intervals import (
+    ClippedMean,
+    EventTally,
+    FieldTally,
+    Limits,
+    PlannedMean,
+    QuantileTally,
+    TallyTerms,
+)
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import UNIT, weighted_sum
 from dobrushin._shared.environment import require
@@ -221,11 +229,30 @@ class Summary(OfOneVariable):
         GeoDataFrame.
         """
         pandas = require("pandas", "formats")
-        rows: dict[Hashable, dict[str, float]] = {}
-        for target, value, low, high in zip(answer.targets, answer.value, answer.lower, answer.upper, strict=True):
-            label, name = (target.label, _column(target)) if isinstance(target, OfOneVariable) else (target, "mean")
-            rows.setdefault(label, {}).update({name: value, f"{name} lower": low, f"{name} upper": high})
-        return pandas.DataFrame(list(rows.values()), index=list(rows))
+        rows = summary_rows(answer)
+        cells = [
+            {f"{name}{end}": number for name, limits in row.items() for end, number in zip(_ENDS, limits, strict=True)}
+            for row in rows.values()
+        ]
+        return pandas.DataFrame(cells, index=list(rows))
+
+
+# Endings of the columns of a table of summaries, in the order of `Limits`.
+_ENDS = ("", " lower", " upper")
+_STATES = ("mean", "sd", "quantile", "probability", None)
+
+
+def summary_rows(answer: Any) -> dict[Hashable, dict[str, Limits]]:
+    """Return value and limits of each row of an answer about a field, by label and by the name of its column."""
+    if unknown := [state for state in answer.states if state not in _STATES]:
+        raise ArgumentError("answer", "an answer about a field", got=f"one with the state {unknown[0]!r}")
+    rows: dict[Hashable, dict[str, Limits]] = {}
+    for target, *numbers in zip(answer.targets, answer.value, answer.lower, answer.upper, strict=True):
+        label, name = (target._name, "mean") if isinstance(target, Target) else (target, "mean")
+        if isinstance(target, OfOneVariable):
+            label, name = target.label, _column(target)
+        rows.setdefault(label, {})[name] = Limits(*map(float, numbers))
+    return rows
 
 
 def _column(target: OfOneVariable) -> str:

@@ -5,9 +5,10 @@ Without Axes a new figure is made. A notebook shows it, and ``plt.show()`` does 
 ``ax.figure.savefig(path)`` writes it.
 """
 
+from dobrushin.plots.areas import choropleth
 from dobrushin.plots.certificates import bounds, influence
 from dobrushin.plots.estimates import against_exact, marginals
 from dobrushin.plots.maps import scan_map
 from dobrushin.plots.traces import trace
 
-__all__ = ["against_exact", "bounds", "influence", "marginals", "scan_map", "trace"]
+__all__ = ["against_exact", "bounds", "choropleth", "influence", "marginals", "scan_map", "trace"]
