@@ -190,6 +190,12 @@ def test_the_headline_of_a_joint_marginal_names_each_state():
     assert answer.headline.startswith("P(lung = no, bronc = no | xray = yes) = 0.28486")
 
 
+def test_a_pair_of_labels_is_no_joint_target():
+    with pytest.raises(db.ArgumentError, match=r"Joint\('a', 'b'\) for the joint marginal of these variables"):
+        db.estimate(CHAIN, [("a", "b")])
+    assert db.estimate(CHAIN, db.Joint("a", "b")).value.sum() == pytest.approx(1.0)
+
+
 # -- graphs ------------------------------------------------------------------------------------
 
 

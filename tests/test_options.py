@@ -1,8 +1,10 @@
 """The words that type checkers know are those that calls take."""
 
 import inspect
+import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 import typing
@@ -114,4 +116,18 @@ def test_the_script_of_a_user_has_types(line, complaint, tmp_path):
     found = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "MYPYPATH": source}
     )
+    assert complaint in found.stdout, found.stdout + found.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("line", "complaint"), [("", "0 errors"), ("lazy.couplings", "reportAttributeAccessIssue")])
+def test_the_script_of_a_user_has_types_for_pyright(line, complaint, tmp_path):
+    if (pyright := shutil.which("pyright")) is None:
+        pytest.skip("pyright is not installed")
+    (tmp_path / "session.py").write_text(f"{SCRIPT.read_text()}{line}\n")
+    source = str(Path(db.__file__).parent.parent)
+    settings = {"include": ["session.py"], "typeCheckingMode": "strict", "extraPaths": [source]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [pyright, "--project", str(tmp_path), "--pythonpath", sys.executable]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert complaint in found.stdout, found.stdout + found.stderr

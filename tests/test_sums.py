@@ -772,3 +772,13 @@ def test_auto_says_how_many_bytes_are_missing(monkeypatch):
         db.CertificateError, match=r"exact: sums would take .* more than they may: raise 'memory_limit'"
     ):
         db.estimate(model, [0], run=db.RunOptions(memory_limit="1KB"), tolerance=1e-3)
+
+
+def test_a_larger_limit_is_advised_only_where_so_much_memory_is_free(monkeypatch):
+    model = db.Ising.grid(9, 9, couplings=0.4)
+    for free, is_advised in ((1e12, True), (2e3, False)):
+        monkeypatch.setattr(memory, "free_memory", lambda free=free: free)
+        with pytest.raises(db.BudgetError) as caught:
+            db.exact.marginals(model, memory_limit="1KB")
+        assert ("Raise 'memory_limit'" in str(caught.value)) is is_advised
+        assert "some variables with evidence, or sample" in str(caught.value)

@@ -21,7 +21,7 @@ from dobrushin._exact.sums import LogPartition, plan_partition
 from dobrushin._models import Model
 from dobrushin._shared.call import Deadline, LateError, current_deadline
 from dobrushin._shared.environment import log
-from dobrushin._shared.memory import bytes_text
+from dobrushin._shared.memory import bytes_text, can_have_more
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.running import Running
 from dobrushin._shared.text import counted
@@ -87,10 +87,9 @@ class Exact(Method):
             if by_name or refusal.unit != "bytes":
                 raise
             more, all_bytes = bytes_text(refusal.required - refusal.limit), bytes_text(refusal.required)
-            raise cls.refuse(
-                f"sums would take {all_bytes}, {more} more than they may: raise 'memory_limit' (--memory-limit on the "
-                "command line)."
-            ) from None
+            raised = ": raise 'memory_limit' (--memory-limit on the command line)"
+            advice = raised if can_have_more(refusal.required) else ""
+            raise cls.refuse(f"sums would take {all_bytes}, {more} more than they may{advice}.") from None
         distinct = list({id(plan): plan for plan in plans}.values())
         seconds = sum(search + plan.seconds_on(query.backend) for plan in distinct)
         cut = [plan for plan in distinct if isinstance(plan, CutPlan)]

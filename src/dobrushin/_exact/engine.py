@@ -37,7 +37,7 @@ from dobrushin._models.near import Numbering
 from dobrushin._shared import device
 from dobrushin._shared.arrays import UNIT, Bools, Floats, Ints, frozen, is_among
 from dobrushin._shared.call import NO_DEADLINE
-from dobrushin._shared.memory import bytes_text
+from dobrushin._shared.memory import bytes_text, can_have_more
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin.errors import BudgetError
 
@@ -117,10 +117,9 @@ class SumPlan:
     def require(self, limit: float) -> SumPlan:
         """Return this plan if its tables fit in `limit` bytes; else raise `BudgetError`."""
         if self.bytes > limit:
-            remedy = (
-                f"It lacks {bytes_text(self.bytes - limit)}. Raise 'memory_limit' (--memory-limit on the command "
-                "line), fix some variables with evidence, or sample."
-            )
+            raised = "Raise 'memory_limit' (--memory-limit on the command line), fix"
+            advice = raised if can_have_more(self.bytes) else "Fix"
+            remedy = f"It lacks {bytes_text(self.bytes - limit)}. {advice} some variables with evidence, or sample."
             raise BudgetError("Summing over the states", float(self.bytes), limit, "bytes", remedy)
         return self
 

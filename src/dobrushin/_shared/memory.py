@@ -107,6 +107,11 @@ def _process() -> Iterator[float]:
             yield float(limit) - pages * resource.getpagesize()
 
 
+def can_have_more(required: float) -> bool:
+    """Return whether a larger memory limit could help: only if so many bytes are free."""
+    return required <= free_memory()
+
+
 def require_memory(what: str, needed: float, remedy: str) -> None:
     """Raise `BudgetError` if something needs more bytes than are free."""
     if needed > (free := free_memory()):

@@ -277,10 +277,10 @@ def _what_may_help(error: db.CertificateError | db.ToleranceError) -> str:
 
 def _less_memory(required: float) -> str:
     """Return a hint for a call that needs `required` bytes: a larger limit, or less work if too few are free."""
-    from dobrushin._shared.memory import free_memory
+    from dobrushin._shared.memory import can_have_more
 
     less = "fix some variables with --evidence, or try another --method."
-    return f"Allow more with --memory-limit, {less}" if required <= free_memory() else less[0].upper() + less[1:]
+    return f"Allow more with --memory-limit, {less}" if can_have_more(required) else less[0].upper() + less[1:]
 
 
 def _hint_for_file(error: db.FormatError) -> str:
