@@ -200,16 +200,16 @@ def test_what_compiled_code_is_interrupted_by_comes_out_as_itself(cause, expecte
         except SystemError as error:
             raise SystemError("and another one") from error
 
-    with pytest.raises(expected):
-        guarded(call)
+    with pytest.raises(expected), guarded():
+        call()
 
 
 def test_other_system_errors_stay_what_they_are():
     def call():
         raise SystemError("broken")
 
-    with pytest.raises(SystemError, match="broken"):
-        guarded(call)
+    with pytest.raises(SystemError, match="broken"), guarded():
+        call()
 
 
 def test_limits_are_printed_as_they_are_compared():

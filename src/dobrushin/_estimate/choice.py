@@ -33,7 +33,7 @@ from dobrushin._models.forms import Form, PartSource
 from dobrushin._models.near import Numbering
 from dobrushin._sampling.start import allowed_state
 from dobrushin._shared import validate as check
-from dobrushin._shared.call import PLANNING, Deadline, LateError, current_deadline, guarded, planning_deadline
+from dobrushin._shared.call import PLANNING, Deadline, LateError, current_deadline, planning_deadline
 from dobrushin._shared.environment import log
 from dobrushin._shared.running import MOST_SECONDS, Running
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError
@@ -117,21 +117,17 @@ def choose(query: Query, part: Numbering | None = None) -> Method:
     model.
     """
     with carry_estimate(query, part=part):
-        return guarded(_choose, query)
-
-
-def _choose(query: Query) -> Method:
-    if query.method == "auto":
-        return _within_limits(_ask(query))
-    asked = query.space.methods[query.method]
-    if query.proof and not asked.has_proof:
-        others = " or ".join(repr(name) for name, other in query.space.methods.items() if other.has_proof)
-        remedy = f"Leave proof= and verify= out, or pass method={others}."
-        raise CertificateError({query.method: "no proof of this method's answers can be written yet."}, remedy)
-    method = asked.propose(query, Choice(by_name=True))
-    if method is None:
-        raise CertificateError({query.method: "the method has no plan for this query."}, asked.remedy)
-    return _within_limits(method)
+        if query.method == "auto":
+            return _within_limits(_ask(query))
+        asked = query.space.methods[query.method]
+        if query.proof and not asked.has_proof:
+            others = " or ".join(repr(name) for name, other in query.space.methods.items() if other.has_proof)
+            remedy = f"Leave proof= and verify= out, or pass method={others}."
+            raise CertificateError({query.method: "no proof of this method's answers can be written yet."}, remedy)
+        method = asked.propose(query, Choice(by_name=True))
+        if method is None:
+            raise CertificateError({query.method: "the method has no plan for this query."}, asked.remedy)
+        return _within_limits(method)
 
 
 def _within_limits(method: Method) -> Method:

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from dobrushin._models.derived import split_evidence
 from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import shown_evidence
-from dobrushin._shared.call import NO_DEADLINE, PLANNING_SHARE, guarded, limited, public
+from dobrushin._shared.call import NO_DEADLINE, PLANNING_SHARE, limited, public
 from dobrushin._shared.environment import log
 from dobrushin._shared.running import Running, RunOptions, read_options, read_running
 from dobrushin.errors import BudgetError, CertificateError
@@ -274,7 +275,7 @@ class Prepared:
     is_hard: bool
 
     def answer(self, sequence: np.random.SeedSequence) -> Estimate:
-        return self.complete(lambda: self.method.answer(sequence, self.running))
+        return self.complete(partial(self.method.answer, sequence, self.running))
 
     def complete(self, find: Callable[[], Estimate]) -> Estimate:
         """Return the estimate that `find` computes, renumbered to the whole model and with its question attached.
@@ -284,7 +285,7 @@ class Prepared:
         method, running = self.method, self.running
         with carry_estimate(method.query, method.plan, self.part, self._adapt), limited(running.deadline):
             try:
-                estimate = guarded(find)
+                estimate = find()
             except CertificateError as failure:
                 reasons = {**method.refusals, **failure.reasons}
                 raise CertificateError(reasons, failure.remedy, result=failure.result) from None

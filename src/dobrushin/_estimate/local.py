@@ -75,12 +75,6 @@ class Local(Method):
         worth = _QUICK if choice.quickly else _PATIENCE
         if best is not None:
             worth = min(worth, max(_PREFERRED * best.plan.seconds, _QUICK))
-        own = cls._propose(query, choice, worth)
-        # A quick proposal has made its sums while it was planned.
-        return None if choice.quickly and not all(growth.is_done for growth in own.growths) else own
-
-    @classmethod
-    def _propose(cls, query: Query, choice: Choice, worth: float) -> Local:
         for question in query.questions:
             cls.refuse_many_states(query, question)
         least = SECONDS_PER_REGION * count_laws(query)
@@ -108,7 +102,9 @@ class Local(Method):
                 growth.limit_growth()
         bias = min(query.tolerance, max((region.bias for region in _best_of(growths)), default=math.inf))
         plan = cls.draft(query, _describe(growths), bias, seconds=seconds, reaches_tolerance=reaches)
-        return cls(query, plan, growths, choice.best)
+        # A quick proposal has made its sums while it was planned.
+        is_wanted = not choice.quickly or all(growth.is_done for growth in growths)
+        return cls(query, plan, growths, best) if is_wanted else None
 
     @classmethod
     def _look(cls, query: Query, growths: list[Growth], worth: float) -> float:

@@ -26,6 +26,7 @@ from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.call import guarded
 from dobrushin._shared.running import MOST_SECONDS, Running, kept_seed
 from dobrushin._shared.text import card, in_full, percent, rounded_up
 from dobrushin._variation import Variation
@@ -428,7 +429,7 @@ def carry_estimate(
 ) -> Iterator[None]:  # fmt: skip
     """Attach a partial estimate, at worst the vacuous one, to errors raised in this context.
 
-    A `BudgetError` gets a plan as well. Estimates are changed by `adapt` if given; otherwise their scans are renumbered
+    A `MemoryError` becomes a `BudgetError`, which gets a plan as well. Estimates are changed by `adapt` if given; otherwise their scans are renumbered
     from the submodel `part` to the whole model.
     """
 
@@ -439,7 +440,8 @@ def carry_estimate(
         return estimate if part is None else estimate._lift(part)
 
     try:
-        yield
+        with guarded():
+            yield
     except KeyboardInterrupt as error:
         raise interrupted(carried(error.result if isinstance(error, Interrupted) else None)) from None
     except (CertificateError, WorkerError) as error:

@@ -27,7 +27,6 @@ from dobrushin._estimate.method import REMEDY, AnswerRows, Choice, Method, Plan,
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import SingleMarginals, TargetQuestion
 from dobrushin._estimate.targets import shown
-from dobrushin._shared.call import guarded
 from dobrushin._shared.running import Running, child_seed
 from dobrushin._shared.text import counted
 from dobrushin.errors import BudgetError, CertificateError, Interrupted, WorkerError
@@ -70,7 +69,7 @@ class _Piece:
             return self.partial, self.reason
         try:
             with carry_estimate(self.method.query, self.method.plan, adapt=self.method.narrow):
-                return self.method.narrow(guarded(self.method.answer, sequence, running)), ""
+                return self.method.narrow(self.method.answer(sequence, running)), ""
         except (CertificateError, BudgetError) as failure:
             return failure.result, failure.message
 

@@ -106,10 +106,10 @@ class _Wave:
         asked, seed = (self.content.model, *query), self.content.seed(k)
         settings, running = self.content.within(self.deadline)
         if not self.may_wait:
-            return _try(guarded, answer_query, *asked, settings, seed, running)
+            return _try(answer_query, *asked, settings, seed, running)
 
         def find() -> Estimate | None:
-            prepared = guarded(prepare_query, *asked, settings, running)
+            prepared = prepare_query(*asked, settings, running)
             run = prepared.method.begin(seed, running)
             if run is None or not run.can_wait:
                 answer: Estimate = prepared.answer(seed)
@@ -162,7 +162,8 @@ def _try(answer: Callable[..., Any], *arguments: Any) -> Any:
         return replace(answer, samples=None, certificate=None, asked=asked)
 
     try:
-        found = answer(*arguments)
+        with guarded():
+            found = answer(*arguments)
         return None if found is None else light(found)
     except Exception as error:
         if isinstance(error, CertificateError | BudgetError) and error.result is not None:

@@ -126,29 +126,30 @@ def public(
         own_name = name or function.__name__
         versions = None if read is None else singledispatch(function)
 
-        def run(*args: Any, **kwargs: Any) -> Any:
-            if read is None or versions is None or not (args or parameters[0] in kwargs):
-                return function(*args, **kwargs)
-            first = read(args[0] if args else kwargs.pop(parameters[0]))
-            return versions.dispatch(type(first))(first, *args[1:], **kwargs)
-
         @wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
             outer, called_name = current(), own_name
+            version: Callable[..., Any] = function
             if of_class:
                 owner = args[0]
                 called_name = (owner if isinstance(owner, type) else type(owner)).__name__ + method
             token = enter(outer._replace(name=called_name, outermost=outer.outermost or called_name))
             try:
                 if not what:
-                    return guarded(run, *args, **kwargs)
+                    return version(*args, **kwargs)
                 with watch(_take_progress(kwargs), what), np.errstate(under="ignore"):
-                    return guarded(run, *args, **kwargs)
+                    if read is not None and versions is not None and (args or parameters[0] in kwargs):
+                        args = (read(args[0] if args else kwargs.pop(parameters[0])), *args[1:])
+                        version = versions.dispatch(type(args[0]))
+                    return version(*args, **kwargs)
             except BaseException as error:
-                if isinstance(error, ArgumentError):
-                    error.name_function(called_name)
+                told = translated(error)
+                if isinstance(told, ArgumentError):
+                    told.name_function(called_name)
                 # A bare `raise` adds no frame: tracebacks go from the user's line to the function itself.
-                error.__traceback__ = _without_wrappers(error.__traceback__)
+                told.__traceback__ = _without_wrappers(told.__traceback__)
+                if told is not error:
+                    raise told from None
                 raise
             finally:
                 leave(token)
@@ -193,25 +194,32 @@ def warn(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=outermost)
 
 
-def guarded(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Call a function, turning `MemoryError` into `BudgetError`."""
-    try:
-        try:
-            return function(*args, **kwargs)
-        except SystemError as error:
-            # An interrupt while compiled code is entered or left arrives inside a SystemError.
-            reason: BaseException | None = error
-            while reason is not None and not isinstance(reason, KeyboardInterrupt | MemoryError):
-                reason = reason.__cause__ or reason.__context__
-            raise reason or error from None
-    except MemoryError as error:
-        from dobrushin._shared.memory import free_memory
+def translated(error: BaseException) -> BaseException:
+    """Return the error to raise instead: a `BudgetError` for a `MemoryError`; other errors as they are."""
+    if isinstance(error, SystemError):
+        # An interrupt while compiled code is entered or left arrives inside a SystemError.
+        reason: BaseException | None = error
+        while reason is not None and not isinstance(reason, KeyboardInterrupt | MemoryError):
+            reason = reason.__cause__ or reason.__context__
+        error = reason or error
+    if not isinstance(error, MemoryError):
+        return error
+    from dobrushin._shared.memory import free_memory
 
-        free, what = free_memory(), f"dobrushin.{current().outermost}"
-        # NumPy says which array could not be made, Python does not.
-        shape, dtype = getattr(error, "shape", ()), getattr(error, "dtype", None)
-        size = float(math.prod(shape)) * dtype.itemsize if dtype is not None else 0.0
-        raise BudgetError(what, max(size, free), free, "bytes or more", _LESS_MEMORY) from None
+    free, what = free_memory(), f"dobrushin.{current().outermost}"
+    # NumPy says which array could not be made, Python does not.
+    shape, dtype = getattr(error, "shape", ()), getattr(error, "dtype", None)
+    size = float(math.prod(shape)) * dtype.itemsize if dtype is not None else 0.0
+    return BudgetError(what, max(size, free), free, "bytes or more", _LESS_MEMORY)
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Turn a `MemoryError` inside the block into a `BudgetError`."""
+    try:
+        yield
+    except (MemoryError, SystemError) as error:
+        raise translated(error) from None
 
 
 # -- what it shows -----------------------------------------------------------------------------
