@@ -16,7 +16,7 @@ from dobrushin._estimate.weights import log_partition_limits, weighted_interval
 from dobrushin._exact import minibuckets
 from dobrushin._exact.minibuckets import NoState, TooDense, lay_out, make_minibuckets
 from dobrushin._kernels import weights as loops
-from dobrushin._sampling.weighted import Tries, draw_exactly, draw_weighted
+from dobrushin._sampling.weighted import Tries, draw_weighted
 from dobrushin._shared.call import LateError
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
@@ -258,18 +258,17 @@ def test_only_what_matters_is_drawn():
     assert Tries.make(made, np.array([200]), -math.inf).drawn > 150
 
 
-def test_exact_draws_are_the_first_completed_tries():
+def test_tries_with_weight_one_are_exact_draws():
     model = frustrated(n=6)
     made = make(model, 3.0)
-    asked, sequence = np.array([2, 4]), np.random.SeedSequence(4)
-    found = draw_exactly(made, asked, 5000, sequence)
-    assert found.states.shape == (5000, 2)
-    assert found.error < 1e-8
-    whole = draw_weighted(Tries.make(made, asked, 0.0), range(found.tries), sequence)
-    assert np.array_equal(found.states, whole.states[:5000])
+    runner = Tries.make(made, np.array([2, 4]), 0.0)
+    found = draw_weighted(runner, range(20_000), np.random.SeedSequence(4))
+    assert set(found.weights) == {1.0}
+    assert len(found.states) > 4000
+    assert float(runner.error[0]) * found.tries < 1e-8
     law = db.exact.distribution(model).reshape([2] * 6).sum(axis=(0, 1, 3, 5)).ravel()
     counts = np.bincount(found.states[:, 0] * 2 + found.states[:, 1], minlength=4)
-    assert stats.chisquare(counts, 5000 * law).pvalue > ALPHA
+    assert stats.chisquare(counts, len(found.states) * law).pvalue > ALPHA
 
 
 def test_log_partition_limits_cover_and_a_smaller_bound_is_caught():

@@ -429,8 +429,8 @@ def carry_estimate(
 ) -> Iterator[None]:  # fmt: skip
     """Attach a partial estimate, at worst the vacuous one, to errors raised in this context.
 
-    A `MemoryError` becomes a `BudgetError`, which gets a plan as well. Estimates are changed by `adapt` if given; otherwise their scans are renumbered
-    from the submodel `part` to the whole model.
+    A `MemoryError` becomes a `BudgetError`, which gets a plan as well. Estimates are changed by `adapt` if given;
+    otherwise their scans are renumbered from the submodel `part` to the whole model.
     """
 
     def carried(result: Estimate | None) -> Estimate:

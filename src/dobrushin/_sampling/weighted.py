@@ -36,8 +36,6 @@ _SECONDS_PER_FIELD, _SECONDS_PER_ENTRY = 5e-8, 3e-10
 _BATCH_SECONDS = 0.1
 # Words of 16 bits that hold the logarithm of a weight.
 _WORDS = 4
-# Largest number of tries that `draw_exactly` runs at a time.
-_MAX_TRIES = 2**20
 # Proposals from which tries are drawn, each with its bound on the partition function.
 Proposal = MiniBuckets | Envelope
 # A scan of one step, which makes a whole try.
@@ -263,44 +261,3 @@ def draw_weighted(
     logs = np.ascontiguousarray(words[:_WORDS].T).view(np.float64)[:, 0]
     kept = np.flatnonzero(logs > -math.inf)
     return WeightedDraws(outcome.chains, kept, np.exp(logs[kept]), words[_WORDS:, kept].T, outcome.trouble)
-
-
-class ExactDraws(NamedTuple):
-    """Exact, independent draws, obtained by rejection.
-
-    Attributes
-    ----------
-    states : array of shape (draws, wanted variables)
-        State numbers; fewer draws than requested if the run ended early (`trouble`).
-    tries : int
-        Number of tries that the draws took.
-    error : float
-        Bound on the probability that rounding changes any of the tries.
-    trouble : KeyboardInterrupt, Lost, TimeUp or None
-        Reason why the run ended early.
-    """
-
-    states: NDArray[np.int16]
-    tries: int
-    error: float
-    trouble: Trouble | None
-
-
-def draw_exactly(
-    made: Proposal, asked: NDArray[np.int64], draws: int, sequence: np.random.SeedSequence, running: Running = PLAIN
-) -> ExactDraws:
-    """Draw exactly from the joint law of the wanted variables (`asked`): the states of the first tries with weight 1.
-
-    A try has weight 1 with probability Z / U. The logarithm of a state's probability is off by at most twice
-    ``made.distortion``, besides the error of the tries.
-    """
-    runner = Tries.make(made, asked, 0.0)
-    kept: list[NDArray[np.int16]] = []
-    found, tries, trouble = 0, 0, None
-    while found < draws and trouble is None:
-        missing = (draws - found) * max(1.0, tries / (found + 1)) + 1.0
-        numbers = range(tries, tries + min(_MAX_TRIES, max(draws, int(1.2 * missing))))
-        block = draw_weighted(runner, numbers, sequence, running)
-        kept.append(block.states)
-        found, tries, trouble = found + len(block.states), tries + block.tries, block.trouble
-    return ExactDraws(np.concatenate(kept)[:draws], tries, float(runner.error[0]) * tries, trouble)

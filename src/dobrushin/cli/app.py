@@ -92,9 +92,7 @@ def evidence(
     evidence: opt.Evidence = None,
     tolerance: Annotated[float, opt.number("Largest relative error of the probability.")] = 0.01,
     confidence: opt.Confidence = 0.99,
-    method: Annotated[
-        str, opt.word("METHOD", "auto, exact, chain or weights.", ("auto", "exact", "chain", "weights"))
-    ] = "auto",
+    method: Annotated[str, opt.word("METHOD", "auto, exact, chain or weights.", completion.PARTITIONS)] = "auto",
     seed: opt.Seed = None,
     time_limit: opt.Time = None,
     output: Annotated[Path | None, opt.file("Write log10 of the partition function to a UAI file (.PR).")] = None,
