@@ -139,13 +139,14 @@ def estimate(
     seconds = None if running.deadline is NO_DEADLINE else running.deadline.limit
     settings = read_settings(model, tolerance, confidence, method, budget, seconds, options)
     settings = replace(settings, proof=proof is not None or verify)
+    prepared = prepare_query(model, targets, evidence, settings, running)
     if not settings.proof:
-        return answer_query(model, targets, evidence, settings, sequence, running)
+        return prepared.answer(sequence)
     from dobrushin._proof import answer_with_proof, seed_of_plan
 
-    from_plan = seed_of_plan if seed is None and running.checkpoint is None else None
-    answer = answer_query(model, targets, evidence, settings, sequence, running, from_plan)
-    return answer_with_proof(answer, proof, verify)
+    if seed is None and running.checkpoint is None and prepared.method.query.space.is_replayed:
+        sequence = seed_of_plan(replace(prepared.asked, transcript=Transcript(prepared.method)))
+    return answer_with_proof(prepared.answer(sequence), proof, verify)
 
 
 @public("planning")
@@ -210,20 +211,6 @@ def quick_plan(model: Model, targets: Any, seconds: float) -> Plan | None:
     except (CertificateError, BudgetError):
         return None
     return choice.plan if choice.plan.reaches_tolerance else None
-
-
-def answer_query(
-    model: Any, targets: Any, evidence: Any, settings: Settings, sequence: np.random.SeedSequence, running: Running,
-    from_plan: Callable[[Asked], np.random.SeedSequence] | None = None,
-) -> Estimate:  # fmt: skip
-    """Answer a query whose settings have been read.
-
-    If `from_plan` is given, it derives the seed from the question, in place of `sequence`.
-    """
-    prepared = prepare_query(model, targets, evidence, settings, running)
-    if from_plan is not None and prepared.method.query.space.is_replayed:
-        sequence = from_plan(replace(prepared.asked, transcript=Transcript(prepared.method)))
-    return prepared.answer(sequence)
 
 
 def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, running: Running) -> Prepared:

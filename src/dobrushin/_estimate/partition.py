@@ -15,7 +15,7 @@ from scipy.sparse import csgraph
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.choice import choose_for_call
-from dobrushin._estimate.estimator import answer_query
+from dobrushin._estimate.estimator import prepare_query
 from dobrushin._estimate.exact import digits_of
 from dobrushin._estimate.query import LEAST_ERROR, Settings, read_evidence, read_settings
 from dobrushin._estimate.weights import log_partition_limits, run_pilot
@@ -377,7 +377,7 @@ class _Chain:
     def _estimate(self, label: Hashable, settings: Settings) -> Estimate:
         (sequence,) = self._sequence.spawn(1)
         try:
-            return answer_query(self.model, [label], self.given, settings, sequence, self.running)
+            return prepare_query(self.model, [label], self.given, settings, self.running).answer(sequence)
         except CertificateError as error:
             reason = f"the probability of {printable(label)} given {len(self.given)} others: {error}"
             raise CertificateError({"chain": reason}, "") from None

@@ -144,18 +144,15 @@ class TargetRegion:
     @property
     def _boundary_laws(self) -> list[Law] | None:
         if not self.is_summed:
-            self._laws, self.is_summed = self._sum(), True
+            around, memory = self.around, self.query.model._memory.common
+            if self.is_closed or not self.by_extremes or around.extremes is None:
+                boundaries = [self.allowed_states(around.border)]
+            else:
+                boundaries = list(around.extremes[:2])
+            if self.order is not None:
+                self._laws = sum_region(around.fix(boundaries), self.order, self.group, memory)
+            self.is_summed = True
         return self._laws
-
-    def _sum(self) -> list[Law] | None:
-        around = self.around
-        if self.is_closed or not self.by_extremes or around.extremes is None:
-            boundaries = [self.allowed_states(around.border)]
-        else:
-            boundaries = list(around.extremes[:2])
-        if self.order is None:
-            return None
-        return sum_region(around.fix(boundaries), self.order, self.group, self.query.model._memory.common)
 
     def allowed_states(self, border: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return states of the boundary for which some state of the region is allowed."""

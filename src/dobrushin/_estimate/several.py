@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.estimator import Prepared, answer_query, prepare_query
+from dobrushin._estimate.estimator import Prepared, prepare_query
 from dobrushin._estimate.query import Settings
 from dobrushin._estimate.runs import Run
 from dobrushin._sampling.batches import Job, Outcome
@@ -105,15 +105,12 @@ class _Wave:
         self.is_begun = True
         asked, seed = (self.content.model, *query), self.content.seed(k)
         settings, running = self.content.within(self.deadline)
-        if not self.may_wait:
-            return _try(answer_query, *asked, settings, seed, running)
 
         def find() -> Estimate | None:
             prepared = prepare_query(*asked, settings, running)
-            run = prepared.method.begin(seed, running)
+            run = prepared.method.begin(seed, running) if self.may_wait else None
             if run is None or not run.can_wait:
-                answer: Estimate = prepared.answer(seed)
-                return answer
+                return prepared.answer(seed)
             self.plans[k] = prepared, run
             self._models[id(run.query.model)] = run.query.model.n_variables
             return None

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -183,7 +183,7 @@ def plan_in_order(tables: FactorTables, groups: Sequence[Scope], order: list[int
         program = _program(tables, order, groups)
     else:
         shape = tuple(part.tobytes() for part in (tables.cardinalities, tables.scope_start, tables.scope))
-        program = memory.get(_PROGRAMS, lambda: _program(tables, order, groups), (shape, tuple(order), tuple(groups)))
+        program = memory.get(_PROGRAMS, partial(_program, tables, order, groups), (shape, tuple(order), tuple(groups)))
     return SumPlan(list(groups), program, order)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Asked, Estimate, Transcript
-from dobrushin._estimate.estimator import answer_query
+from dobrushin._estimate.estimator import prepare_query
 from dobrushin._estimate.method import Method, Nothing
 from dobrushin._estimate.parts import ByParts
 from dobrushin._estimate.query import Space, workspace
@@ -126,7 +126,7 @@ def _answer_again(estimate: Estimate, asked: Asked, space: Space) -> Estimate:
         settings, sequence = replace(settings, proof=True), seed_sequence(estimate.seed)
         running = Running(backend=settings.backend)
         try:
-            again = answer_query(asked.model, targets, evidence, settings, sequence, running)
+            again = prepare_query(asked.model, targets, evidence, settings, running).answer(sequence)
         except (CertificateError, BudgetError) as error:
             again = error.result
     ends = [(answer.value, answer.lower, answer.upper) for answer in (estimate, again) if answer is not None]

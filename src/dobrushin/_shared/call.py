@@ -340,7 +340,7 @@ class Deadline:
 
     def check(self, stage: str = "") -> None:
         """Raise `LateError`, which names the stage, if the time is over."""
-        if self.is_over:
+        if self.spent > self.limit:
             raise self.error(self._at(stage))
 
     def charge(self, seconds: float, stage: str = "") -> None:

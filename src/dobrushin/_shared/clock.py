@@ -52,9 +52,11 @@ class _Pauses:
         with self._lock:
             return time.monotonic() - self._since if self._open else None
 
-    def seconds(self, now: float) -> float:
+    def clock(self) -> float:
+        """Return `time.monotonic` less the pauses."""
         with self._lock:
-            return self._total + (now - self._since if self._open else 0.0)
+            now = time.monotonic()
+            return now - (self._total + (now - self._since if self._open else 0.0))
 
 
 # All pauses of the clock, and those for compilation, which progress displays mention.
@@ -64,10 +66,8 @@ if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_pauses.forget_threads)
 
 
-def seconds() -> float:
-    """Return `time.monotonic()` less the time spent on compilation."""
-    now = time.monotonic()
-    return now - PAUSES.seconds(now)
+# The clock of limits in time: `time.monotonic` less the time in which code was compiled.
+seconds = PAUSES.clock
 
 
 # -- Ctrl-C ------------------------------------------------------------------------------------
