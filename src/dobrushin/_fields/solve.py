@@ -361,7 +361,7 @@ class LazyGrid(Model):
         self._labels = range(self.rows * self.cols)
 
     @property
-    def _lowered(self) -> NoReturn:  # type: ignore[override]
+    def _form(self) -> NoReturn:  # type: ignore[override]
         raise ArgumentError(
             "model", "in memory: a field whose linear terms are a function is only for estimate and plan", self
         )

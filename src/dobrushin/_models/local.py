@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,27 +45,30 @@ class LocalModel(Model):
     """
 
     _is_whole = False
-    _lowered: PartSource
 
     def __init__(self, source: PartSource, state_names: NamesOfStates = None) -> None:
-        self._lowered, self._labels = source, range(source.n_variables)
+        self._source, self._labels = source, range(source.n_variables)
         if state_names is not None and (isinstance(state_names, Mapping) or len(state_names) != source.sizes):
             requirement = f"a tuple of {source.sizes} names for all variables of a lazy model"
             raise ArgumentError("state_names", requirement, state_names)
         self._name_states(read_state_names(state_names, self))
 
     @property
-    def _form(self) -> Form:
+    def _lowered(self) -> PartSource:
+        return self._source
+
+    @property
+    def _form(self) -> NoReturn:  # type: ignore[override]
         requirement = "one that is in memory: this call needs all of the model, and a LocalModel is lazy"
         raise ArgumentError("model", requirement, self)
 
     @public()
     def neighbors(self, i: int) -> NDArray[np.intp]:
         self._check_position(i)
-        return np.setdiff1d(self._lowered.neighbors_at(np.array([i], dtype=np.int64)), [i]).astype(np.intp)
+        return np.setdiff1d(self._source.neighbors_at(np.array([i], dtype=np.int64)), [i]).astype(np.intp)
 
     def _parts(self) -> PartSource:
-        return self._lowered
+        return self._source
 
     def _region(self, updated: Ints) -> tuple[Form, ScanRegion]:
         part = self._near(updated, 1)
@@ -76,7 +79,7 @@ class LocalModel(Model):
         return self._near(region.positions[region.updated], 1).model._form
 
     def __repr__(self) -> str:
-        return f"LocalModel({self._lowered})"
+        return f"LocalModel({self._source})"
 
 
 class PairRows(NamedTuple):

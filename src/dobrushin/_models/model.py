@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,14 +50,14 @@ class Model(WithGraph):
     distribution without labels and names, on which all inference works.
     """
 
-    _lowered: Variables
+    _form: Form  # the distribution without labels and names; a lazy model has none
     _state_names: StateNames | None = None
     _is_whole: bool = True  # whether the model is in memory; a lazy model is not
     _is_discrete: bool = True  # whether its variables have finitely many states
 
     @public()
     def __init__(self, form: Form, labels: Sequence[Hashable] | None = None, state_names: NamesOfStates = None) -> None:
-        self._lowered = form
+        self._form = form
         self._labels = check.read_labels(labels, form.n_variables)
         self._name_states(read_state_names(state_names, self))
 
@@ -75,9 +75,9 @@ class Model(WithGraph):
         return self
 
     @property
-    def _form(self) -> Form:
-        """Return the internal form of the model, without labels and names."""
-        return cast(Form, self._lowered)
+    def _lowered(self) -> Variables:
+        """Return the form; for a lazy model the source of its parts."""
+        return self._form
 
     def __getstate__(self) -> dict[str, Any]:
         return lasting(self)
