@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from dobrushin._estimate.runs import ChainRun
 from dobrushin._sampling.cuda import together
 from dobrushin._sampling.cuda.together import Chains, can_join, draw_together
 from dobrushin._sampling.kernel import choose_kernel
-from dobrushin._sampling.sampler import collect, make_job, on_backend, run_chains
+from dobrushin._sampling.sampler import ChainSource, on_backend
 from dobrushin._shared import device
 from dobrushin._shared.running import Running
 from models import random_model
@@ -61,17 +62,11 @@ def wanted_runs(names, count, most_chains):
         scan = db.Scan.systematic(n, int(rng.integers(1, 3 * n))) + db.Scan(rng.integers(0, n, int(rng.integers(1, 9))))
         chains, seed = int(rng.integers(1, most_chains)), np.random.SeedSequence(number)
         kernel = choose_kernel(model, scan, chains, name)
-        moved = on_backend(kernel, scan, chains, "cuda")
         record = db.Record(states=number % 3 == 0, counts=number % 3 != 0)
-        job = make_job(model, moved, scan, chains, seed, "uniform", record)
-        samples, _ = run_chains(model, kernel, scan, range(chains), seed, record=record)
-        runs.append(
-            (
-                Chains(job, range(chains)),
-                samples,
-                lambda outcome, parts=(model, job, record, seed): collect(*parts[:2], outcome, *parts[2:]),
-            )
-        )
+        source = ChainSource(model, kernel, scan, seed, record=record)
+        samples, _ = source.draw(range(chains))
+        job = source.job(chains, "cuda")
+        runs.append((Chains(job, range(chains)), samples, partial(source.samples, job)))
     return runs
 
 

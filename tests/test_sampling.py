@@ -19,7 +19,7 @@ import reference
 from dobrushin._kernels import bits, generator
 from dobrushin._sampling import batches, start
 from dobrushin._sampling.kernel import KERNELS, choose_kernel
-from dobrushin._sampling.sampler import run_chains
+from dobrushin._sampling.sampler import ChainSource
 from dobrushin._sampling.start import allowed_state
 from dobrushin._scan import Cycle
 from dobrushin._shared.running import master_key
@@ -396,7 +396,7 @@ def test_waves_make_the_draws_of_single_steps(name, seed):
     cycle = cycle[: n - 7] if seed % 4 == 3 else cycle  # seven variables keep their start
     scan = db.Scan._of((Cycle(cycle.astype(np.int64), 3, 40 * len(cycle) + 11),))
     kernel = choose_kernel(model, scan, 2, name)
-    fast, _ = run_chains(model, kernel, scan, range(2), np.random.SeedSequence(seed))
+    fast, _ = ChainSource(model, kernel, scan, np.random.SeedSequence(seed)).draw(range(2))
     [wave] = [made for (what, _), made in kernel.orders.items() if what == "wave"]
     assert wave is not None
     sweeps = [scan[k : k + len(cycle)] for k in range(0, len(scan), len(cycle))]

@@ -12,7 +12,7 @@ import dobrushin as db
 import reference
 from dobrushin._sampling.array_kernel import find_diagonals
 from dobrushin._sampling.kernel import choose_kernel
-from dobrushin._sampling.sampler import run_chains
+from dobrushin._sampling.sampler import ChainSource
 from dobrushin._shared.running import master_key
 
 
@@ -236,7 +236,7 @@ def test_diagonals_make_the_draws_of_single_steps(shape, monkeypatch):
     n = model.n_variables
     for scan in (db.Scan.systematic(n, 5 * n), db.Scan.systematic(n, 37 * n + 1)[n // 2 :]):
         kernel = choose_kernel(model, scan, 2, "field")
-        fast, _ = run_chains(model, kernel, scan, range(2), np.random.SeedSequence(3))
+        fast, _ = ChainSource(model, kernel, scan, np.random.SeedSequence(3)).draw(range(2))
         assert kernel.orders["diagonals", None].columns == shape[1]
         slow = db.sample(model, db.Scan(scan.order), chains=2, seed=3, kernel="field")
         assert (fast.states == slow.states).all()

@@ -24,7 +24,7 @@ from dobrushin._estimate.questions import Shortfall, Tally
 from dobrushin._sampling import Record, Samples
 from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._sampling.kernel import Kernel, choose_kernel
-from dobrushin._sampling.sampler import collect, make_job, on_backend, run_chains
+from dobrushin._sampling.sampler import ChainSource
 from dobrushin._scan import Scan
 from dobrushin._shared.executors import Lost, TimeUp, Trouble, raise_trouble
 from dobrushin._shared.intervals import ANYTIME
@@ -235,10 +235,12 @@ class ChainRun(Run):
         if self.at_once.counts:
             # All chains at once: the kernel counts, and states are kept only if there are few.
             kept = self.trials * len(self.query.labels) <= self.most_states
-            self._take(self._chains(range(self.trials), replace(self.at_once, states=kept)))
-            return
-        for numbers in self._blocks():
-            self._take(self._chains(numbers, Record(self.query.labels)))
+            source, blocks = self._source(replace(self.at_once, states=kept)), [range(self.trials)]
+        else:
+            source, blocks = self._source(Record(self.query.labels)), self._blocks()
+        for numbers in blocks:
+            block, self.trouble = source.draw(numbers, self.running_block())
+            self._take(block)
             if self.trouble is not None:
                 return
 
@@ -250,13 +252,10 @@ class ChainRun(Run):
         return is_counted and not has_zeros and self.method.kernel.twin is not None and self.trials <= self.room
 
     def job(self) -> tuple[Job, range]:
-        kernel, model, trials = self.method.kernel, self.query.model, self.trials
-        runner, start = on_backend(kernel, self.scan, trials, "cuda"), self.query.space.start
-        job = make_job(model, runner, self.scan, trials, self.sequence, start, self.at_once)
-        return job, range(trials)
+        return self._source(self.at_once).job(self.trials, "cuda"), range(self.trials)
 
     def finish(self, job: Job, outcome: Outcome) -> Estimate:
-        self._take(collect(self.query.model, job, outcome, self.at_once, self.sequence))
+        self._take(self._source(self.at_once).samples(job, outcome))
         return self.close(self.estimate())
 
     @property
@@ -284,13 +283,10 @@ class ChainRun(Run):
                 raise BudgetError("This estimate", needed, limit, "Gibbs updates", remedy, self.plan, result=result)
             yield range(self.done, self.done + size)
 
-    def _chains(self, numbers: range, record: Record) -> Samples:
-        """Draw the chains with these numbers, or only the first of them if the run ends early."""
-        block, self.trouble = run_chains(
-            self.query.model, self.method.kernel, self.scan, numbers, self.sequence, start=self.query.space.start,
-            record=record, running=self.running_block(),
-        )  # fmt: skip
-        return block
+    def _source(self, record: Record) -> ChainSource:
+        """Return the source of the chains; `record` says which of their states are kept."""
+        query = self.query
+        return ChainSource(query.model, self.method.kernel, self.scan, self.sequence, query.space.start, record)
 
     def _take(self, block: Samples) -> None:
         """Add a block of chains to the counts and averages of all questions."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any
 
@@ -198,9 +198,7 @@ def sample(
     running, sequence = read_running(read_options(run, ("memory_limit",)), seed, time_limit)
     keep, runner = read_record(record), make_runner(model, scan, chains, kernel, initial)
     refuse_long("This run", runner.seconds(float(len(scan)) * chains, scan), running.deadline, _TOO_LONG)
-    samples, trouble = run_chains(
-        model, runner, scan, range(chains), sequence, start=initial, record=keep, running=running
-    )
+    samples, trouble = ChainSource(model, runner, scan, sequence, initial, keep).draw(range(chains), running)
     raise_trouble(trouble, samples, samples.chains, chains, "chains", is_saved=running.checkpoint is not None)
     return samples
 
@@ -217,65 +215,114 @@ def make_runner(model: Model, scan: Scan, chains: int, kernel: str | None, initi
     return choose_kernel(model, scan, chains, kernel)
 
 
-def run_chains(
-    model: Model,
-    kernel: Runner,
-    scan: Scan,
-    numbers: range,
-    sequence: np.random.SeedSequence,
-    *,
-    start: Any = "uniform",
-    record: Record = FINAL,
-    running: Running = PLAIN,
-) -> tuple[Samples, Trouble | None]:
-    """Run the chains with these numbers along a scan, and return their samples and the reason for an early end.
+class ChainSource:
+    """Source of independent chains, which draws them in blocks and prepares only once what all blocks share.
 
-    The first number must be a multiple of 64.
-
-    `start` is the argument `initial` of `sample`; a kernel with a fixed start ignores it. A run that ends early returns
-    its first chains, with the reason.
+    The kernel must have been made for the model and the scan. `start` is the argument `initial` of `sample`; a kernel
+    with a fixed start ignores it.
     """
-    if record.counts and not kernel.counts_states:
-        raise ArgumentError("record", "states: those of a field are not counted", got="counts")
-    runner = on_backend(kernel, scan, len(numbers), running.backend)
-    with limited(running.deadline):
-        job = make_job(model, runner, scan, len(numbers), sequence, start, record)
-    if record.states and running.deadline is NO_DEADLINE:  # a limit may end the run before memory does
-        kept = 2.0 * len(numbers) * len(job.rows) * len(job.stops)  # the batches, and their concatenation
-        require_memory("Keeping these states", kept * np.dtype(kernel.dtype).itemsize, _TOO_LARGE)
-    outcome = run_batches(job, numbers, sequence, running, "sampling")
-    return collect(model, job, outcome, record, sequence), outcome.trouble
 
+    def __init__(
+        self, model: Model, kernel: Runner, scan: Scan, sequence: np.random.SeedSequence, start: Any = "uniform",
+        record: Record = FINAL,
+    ) -> None:  # fmt: skip
+        if record.counts and not kernel.counts_states:
+            raise ArgumentError("record", "states: those of a field are not counted", got="counts")
+        self.model, self.kernel, self.scan, self.sequence = model, kernel, scan, sequence
+        self.start, self.record = start, record
+        self._jobs: dict[bool, Job] = {}  # on the CPU, and on the GPU
+        self._empty: Samples | None = None
 
-def make_job(
-    model: Model, runner: Runner, scan: Scan, chains: int, sequence: np.random.SeedSequence, start: Any, record: Record,
-) -> Job:  # fmt: skip
-    """Return the job that runs this number of chains along a scan."""
-    region = runner.region
-    form, rows = model._form_of(region), record._rows(model, region)
-    largest = 2 if model._spins else 0
-    if runner.counts_states and not model._spins:
-        largest = int(model.cardinalities[region.positions[rows]].max())
-    is_uniform = runner.fixed_start is not None or check.is_text(start, "uniform")
-    return Job(
-        runner,
-        scan,
-        master=master_key(sequence),
-        rows=rows,
-        stops=record._stops(len(scan)),
-        largest=largest,
-        states=record.states,
-        counts=record.counts,
-        start=None if is_uniform else read_start(model, form, region, start, chains),
-        guard=make_guard(model, form, region, is_uniform) if form.has_zeros else None,
-    )
+    def draw(self, numbers: range, running: Running = PLAIN) -> tuple[Samples, Trouble | None]:
+        """Draw the chains with these numbers; return their samples and the reason for an early end.
+
+        The first number must be a multiple of 64.
+        """
+        with limited(running.deadline):
+            job = self.job(len(numbers), running.backend)
+        if job.states and running.deadline is NO_DEADLINE:  # a limit may end the run before memory does
+            kept = 2.0 * len(numbers) * len(job.rows) * len(job.stops)  # the batches, and their concatenation
+            require_memory("Keeping these states", kept * np.dtype(self.kernel.dtype).itemsize, _TOO_LARGE)
+        outcome = run_batches(job, numbers, self.sequence, running, "sampling")
+        return self.samples(job, outcome), outcome.trouble
+
+    def job(self, chains: int, backend: str) -> Job:
+        """Return the job that runs blocks of chains on a backend, of this number of chains or another."""
+        runner = on_backend(self.kernel, self.scan, chains, backend)
+        is_here = runner is self.kernel
+        if is_here not in self._jobs:
+            self._jobs[is_here] = self._make_job(runner, chains)
+        return self._jobs[is_here]
+
+    def _make_job(self, runner: Runner, chains: int) -> Job:
+        model, record, region = self.model, self.record, runner.region
+        form, rows = model._form_of(region), record._rows(model, region)
+        largest = 2 if model._spins else 0
+        if runner.counts_states and not model._spins:
+            largest = int(model.cardinalities[region.positions[rows]].max())
+        is_uniform = runner.fixed_start is not None or check.is_text(self.start, "uniform")
+        return Job(
+            runner,
+            self.scan,
+            master=master_key(self.sequence),
+            rows=rows,
+            stops=record._stops(len(self.scan)),
+            largest=largest,
+            states=record.states,
+            counts=record.counts,
+            start=None if is_uniform else read_start(model, form, region, self.start, chains),
+            guard=make_guard(model, form, region, is_uniform) if form.has_zeros else None,
+        )
+
+    def samples(self, job: Job, outcome: Outcome) -> Samples:
+        """Return the outcome of a job as samples, in the states and labels of the model."""
+        if self._empty is None:
+            self._empty = self._describe(job)
+        states, counts = None, outcome.counts(job) if job.counts else None
+        if job.states:
+            states = outcome.states(job)
+            if self._empty._spins:
+                states *= 2
+                states -= 1
+            # An array (draws, variables, chains) in memory becomes a view (chains, draws, variables).
+            states = states.transpose(2, 0, 1) if self.record.every is not None else states[0].T
+        return replace(self._empty, states=states, counts=counts, chains=outcome.chains)
+
+    def _describe(self, job: Job) -> Samples:
+        """Return empty samples, with the description that the samples of all blocks have."""
+        model, runner, n = self.model, job.runner, self.model.n_variables
+        error = update_error(n, job.scan, runner) if model._is_whole else np.array(runner.errors_in(job.scan).max())
+        if model._error:  # the numbers of the model were rounded before the draws
+            error = np.where(error > 0, np.minimum(error + model._error, 1.0), 0.0)
+        is_all = len(job.rows) == n and is_increasing(job.rows)
+        kept = runner.region.positions if is_all else runner.region.positions[job.rows]
+        has_refuge = job.guard is not None and job.guard.refuge is not None
+        start, point = "given" if job.start is not None else "uniform where allowed" if has_refuge else "uniform", None
+        if runner.fixed_start is not None:
+            start, point = runner.fixed_start.words, runner.fixed_start.point
+        return Samples(
+            states=None,
+            counts=None,
+            variables=model.labels if is_all else model._labels_at(kept),
+            chains=0,
+            scan=job.scan,
+            seed=kept_seed(self.sequence),
+            kernel=runner.name,
+            update_error=error,
+            state_names=model._names_of(kept),
+            _spins=model._spins,
+            _cardinality=job.largest,
+            _start=start,
+            _point=point,
+        )
 
 
 def on_backend(runner: Runner, scan: Scan, chains: int, backend: str) -> Runner:
     """Return the runner itself, or its GPU version for the backend "cuda", and for "auto" if the run is large."""
-    is_large = chains >= MANY_CHAINS and chains * len(scan) >= MANY_UPDATES
-    is_wanted = backend == "cuda" or (backend == "auto" and is_large and runner.twin is not None and is_available())
-    if not is_wanted:
+    if backend == "auto":
+        is_worth = runner.twin is not None and chains >= MANY_CHAINS and chains * len(scan) >= MANY_UPDATES
+        backend = "cuda" if is_worth and is_available() else "cpu"
+    if backend != "cuda":
         return runner
     if runner.twin is None:
         raise ArgumentError("backend", f"'cpu' for the kernel {runner.name!r}", "cuda")
@@ -283,43 +330,3 @@ def on_backend(runner: Runner, scan: Scan, chains: int, backend: str) -> Runner:
     log.info("kernel %s runs on the GPU", runner.name)
     twin: Runner = runner.twin(runner)
     return twin
-
-
-def collect(model: Model, job: Job, outcome: Outcome, record: Record, sequence: np.random.SeedSequence) -> Samples:
-    """Return the samples of a run, in the states and labels of the model."""
-    states, counts = None, None
-    if job.states:
-        states = outcome.states(job)
-        if model._spins:
-            states *= 2
-            states -= 1
-        # An array (draws, variables, chains) in memory becomes a view (chains, draws, variables).
-        states = states.transpose(2, 0, 1) if record.every is not None else states[0].T
-    if job.counts:
-        counts = outcome.counts(job)
-    n, runner = model.n_variables, job.runner
-    error = update_error(n, job.scan, runner) if model._is_whole else np.array(runner.errors_in(job.scan).max())
-    if model._error:  # the numbers of the model were rounded before the draws
-        error = np.where(error > 0, np.minimum(error + model._error, 1.0), 0.0)
-    is_all = len(job.rows) == n and is_increasing(job.rows)
-    kept = runner.region.positions if is_all else runner.region.positions[job.rows]
-    labels = model.labels if is_all else model._labels_at(kept)
-    has_refuge = job.guard is not None and job.guard.refuge is not None
-    start, point = "given" if job.start is not None else "uniform where allowed" if has_refuge else "uniform", None
-    if runner.fixed_start is not None:
-        start, point = runner.fixed_start.words, runner.fixed_start.point
-    return Samples(
-        states=states,
-        counts=counts,
-        variables=labels,
-        chains=outcome.chains,
-        scan=job.scan,
-        seed=kept_seed(sequence),
-        kernel=runner.name,
-        update_error=error,
-        state_names=model._names_of(kept),
-        _spins=model._spins,
-        _cardinality=job.largest,
-        _start=start,
-        _point=point,
-    )
