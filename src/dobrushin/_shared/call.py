@@ -143,13 +143,12 @@ def public(
                         version = versions.dispatch(type(args[0]))
                     return version(*args, **kwargs)
             except BaseException as error:
-                told = translated(error)
-                if isinstance(told, ArgumentError):
-                    told.name_function(called_name)
+                if isinstance(error, MemoryError | SystemError):
+                    raise translated(error) from None
+                if isinstance(error, ArgumentError):
+                    error.name_function(called_name)
                 # A bare `raise` adds no frame: tracebacks go from the user's line to the function itself.
-                told.__traceback__ = _without_wrappers(told.__traceback__)
-                if told is not error:
-                    raise told from None
+                error.__traceback__ = _without_wrappers(error.__traceback__)
                 raise
             finally:
                 leave(token)
