@@ -10,7 +10,7 @@ from dobrushin._coalescence.sets import SET_KERNELS, choose_sets
 from dobrushin._estimate import coalescence, dobrushin, query
 from dobrushin._influence.known import known_influence
 from dobrushin._models.couplings import symmetric
-from dobrushin._optimize import guide
+from dobrushin._optimize import guide, shortest
 from dobrushin._sampling.kernel import KERNELS, choose_kernel
 from dobrushin._shared import compile as pieces
 from dobrushin._shared.arrays import distinct
@@ -102,7 +102,7 @@ class TestLimits:
     def test_what_was_found_before_the_end_is_kept(self, monkeypatch):
         model = db.Ising.grid(30, 30, couplings=0.2)
         full = db.plan(model, [0], tolerance=0.01, method="dobrushin")
-        monkeypatch.setattr(dobrushin, "_SECONDS_PER_STEP", 2.5 / len(full.scan))
+        monkeypatch.setattr(shortest, "SECONDS_PER_STEP", 2.5 / len(full.scan))
         early = db.plan(model, [0], tolerance=0.01, method="dobrushin")
         assert early.scan is not None
         assert len(early.scan) < len(full.scan)
@@ -147,7 +147,7 @@ class TestVeryManyTargets:
     @pytest.mark.filterwarnings("ignore::dobrushin.VacuousBoundWarning")
     def test_no_number_of_sweeps_is_cheaper(self):
         model = db.Ising.grid(10, 10, couplings=0.2, fields=0.3)
-        found = dobrushin._cheapest_sweeps(_query(model, 0.05))
+        found = dobrushin.cheapest_scan(_query(model, 0.05))
 
         def cost(sweeps):
             scan = db.Scan.systematic(100, 100 * sweeps)
@@ -158,7 +158,7 @@ class TestVeryManyTargets:
         assert len(found) == 100 * best
 
     def test_none_where_sweeps_do_not_help(self):
-        assert dobrushin._cheapest_sweeps(_query(db.Ising.grid(10, 10, couplings=1.0), 0.05)) is None
+        assert dobrushin.cheapest_scan(_query(db.Ising.grid(10, 10, couplings=1.0), 0.05)) is None
 
     def test_answers_hold(self):
         model = db.Ising.grid(8, 8, couplings=0.15, fields=0.2)

@@ -248,6 +248,10 @@ class ChainBounds:
     def _rows(self) -> Problem:
         return touched_by(self.anchor.space.known, Scan(self.order), 1.0, 0.0)
 
+    @cached_property
+    def _own_order(self) -> NDArray[np.int64]:
+        return frozen(self._rows.numbering.own(self.order))
+
     def proxy(self, objective: Objective) -> float:
         """Return sigma^2 such that a chain's final value f(X_T) is sub-Gaussian with this variance proxy, rounded up.
 
@@ -296,12 +300,11 @@ class ChainBounds:
 
         `moved` holds the entries of the rows by which weights are pulled back.
         """
-        rows, part = self._rows, self._rows.numbering
-        v, total = np.zeros(part.size), np.zeros(1)
-        known = part.holds(objective.positions)
-        v[part.own(objective.positions[known])] = objective.weights[known]
-        own, g = frozen(part.own(self.order)), frozen(g[part.positions] * (1.0 + 8 * UNIT))
-        in_pieces(spread, len(own), own, rows.start, rows.columns, moved, g, v, total)
+        rows, own, total = self._rows, self._own_order, np.zeros(1)
+        positions, weights = rows.numbering.positions, np.zeros(self.anchor.space.form.n_variables)
+        weights[objective.positions] = objective.weights
+        g = frozen(g[positions] * (1.0 + 8 * UNIT))
+        in_pieces(spread, len(own), own, rows.start, rows.columns, moved, g, weights[positions], total)
         width = int(np.diff(rows.start).max(initial=0))
         # Weights and their squares: each carries at most (width + 1) roundings a step, twice.
         return float(total[0]) * inflation(2 * (width + 2) * len(own) + len(own) + 8) + 2.0**-1000

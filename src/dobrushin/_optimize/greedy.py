@@ -154,15 +154,8 @@ class BackwardGreedy:
         self._norms[0] = total
         self._state = np.array([total, total])
         self._counters[0] = self.size
-
-    @property
-    def steps(self) -> int:
-        return int(self._counters[1])
-
-    @property
-    def norm(self) -> float:
-        """Linear variation of the scan: the sum of the pulled-back weights, without clamps at 1 and rounding."""
-        return float(self._state[0])
+        self.steps = 0  # length of the scan built so far
+        self.norm = total  # the sum of the pulled-back weights: the variation without clamps at 1 and rounding
 
     @property
     def norms(self) -> Floats:
@@ -193,6 +186,7 @@ class BackwardGreedy:
                 allowance, tolerance, room, self._begin, self._end, self._columns, self._values, self.has_row,
                 self.ids, self._d, self._heap, self._place, self._order, self._norms, self._state, self._counters,
             )  # fmt: skip
+            self.steps, self.norm = int(self._counters[1]), float(self._state[0])
             if status == greedy.DONE:
                 return True
             if status == greedy.PAUSED:
@@ -361,6 +355,7 @@ class Reach(BackwardGreedy):
                 size, strength, most, self._begin, self._end, self._columns, self._values, self.has_row, self.ids,
                 self._d, self._heap, self._place, self._order, self._strength, self._counters,
             )  # fmt: skip
+            self.steps = int(self._counters[1])
             if status == greedy.DONE:
                 return
             if status == greedy.NEED_ROW:

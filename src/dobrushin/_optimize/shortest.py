@@ -1,14 +1,16 @@
-"""Search for the shortest scan whose certified bound is within a tolerance."""
+"""Searches for the shortest scan whose certified bound is within a tolerance, and for the cheapest of an estimate."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, get_args
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from dobrushin._influence import Influence, RowSource, row_source
 from dobrushin._kernels.greedy import suffix_norms
+from dobrushin._kernels.variation import forward
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model, read_source
 from dobrushin._optimize.dogs import polisher
@@ -16,16 +18,20 @@ from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import ScanResult, guide_of, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import Floats, Ints
-from dobrushin._shared.call import public
+from dobrushin._shared.arrays import Floats, Ints, frozen
+from dobrushin._shared.call import LateError, current_deadline, public
 from dobrushin._shared.compile import in_pieces
-from dobrushin._variation import Objective, evaluate, read_objective
+from dobrushin._variation import Objective, evaluate, read_objective, touched_by
 from dobrushin.errors import ArgumentError, ToleranceError
 from dobrushin.typing import Criterion, Guide, Targets, Weights
 
 # Number of steps at which a search without `max_steps` ends, if longer scans still help.
 MAX_SEARCH_STEPS = 10**8
 FIRST_LOOK = 1000
+# Seconds per step of a bound along a scan, besides its native calls.
+SECONDS_PER_STEP = 1e-7
+# Number of sweeps after which the search checks whether more of them help.
+_FEW_SWEEPS = 4
 
 
 @public("choosing a scan", read=read_source)
@@ -251,3 +257,94 @@ def _shortest_nearby(model: Model, targets: Any, weights: Any, **options: Any) -
             if part.inner[result.scan._updates(part.model.n_variables)].all():
                 return result._lift(part.numbering)
         radius *= 2
+
+
+# -- the cheapest scan: the least steps x chains, where chains are proportional to 1 / (tolerance - bias)^2 ----------
+
+
+class BiasGoal(NamedTuple):
+    """Goal of a search: the tolerance of an estimate, and the bias that follows from bounds on its target variables.
+
+    `bias` returns the largest bias of any row of the answer; the sum of the bounds is at most `size` times that.
+    """
+
+    tolerance: float
+    bias: Callable[[Floats], float]
+    size: int
+
+    def cost(self, steps: int, bounds: Floats) -> float:
+        """Return a number proportional to steps x chains, with the chains that the tolerance needs; inf if none do."""
+        left = self.tolerance - self.bias(bounds)
+        return steps / left**2 if left > 0 and left**2 > 0 else math.inf
+
+
+def cheapest_order(source: RowSource, objective: Objective, initial: Floats | float, goal: BiasGoal) -> Ints | None:
+    """Return the order of the greedy scan with the smallest cost; None if no scan reaches the tolerance.
+
+    `initial` bounds the disagreement at the start. Costs leave out rounding and certify nothing. They are those of the
+    scan that updates the targets missing from the order once each, at the beginning.
+    """
+    search, tolerance = BackwardGreedy(source, objective, ahead=True), goal.tolerance
+    length = _first_length(search, goal)
+    if length is None or tolerance**2 == 0.0:
+        return None
+    targets = np.arange(len(objective.positions))  # the search meets the targets first, in this order
+    best, least, known = None, math.inf, 0
+    rows: tuple[Any, ...] = ()
+    start = np.broadcast_to(np.asarray(initial, dtype=np.float64), source.n_variables)
+    while True:
+        try:
+            order = search.last(length)
+            run = np.concatenate([np.setdiff1d(targets, order), order])
+            current_deadline().charge(len(run) * SECONDS_PER_STEP, f"the bias of {len(run)} steps")
+            if (count := int(np.count_nonzero(search.has_row))) > known:
+                known, rows = count, tuple(map(frozen, (*search.rows(), np.zeros(search.size))))
+            b = start[search.ids[: search.size]]
+            in_pieces(forward, len(run), len(run), frozen(run), 0, *rows, b)
+        except LateError:
+            if best is None:
+                raise
+            break
+        if (cost := goal.cost(len(run), b[targets])) < least:
+            best, least = length, cost
+        if len(order) < length or length / tolerance**2 >= least:
+            break  # no variable is left to update, or no longer scan can be cheaper
+        enough = length > FIRST_LOOK + 4 * len(targets)
+        if best is None and (length >= MAX_SEARCH_STEPS or (enough and stagnates(search.norms))):
+            return None
+        length += max(1, length // 8)
+    return None if best is None else search.order(best)
+
+
+def _first_length(search: BackwardGreedy, goal: BiasGoal) -> int | None:
+    """Return a scan length below which the bias exceeds the tolerance; None if it does so at every length.
+
+    The search's norm bounds the sum of the bounds on all target variables.
+    """
+    look = FIRST_LOOK + 4 * goal.size
+    while not search.extend(goal.tolerance * goal.size, look):
+        if search.steps < look:
+            break
+        if look >= MAX_SEARCH_STEPS or stagnates(search.norms):
+            return None
+        look *= 2
+    return max(1, search.steps)
+
+
+def cheapest_sweeps(source: RowSource, objective: Objective, initial: Floats | float, goal: BiasGoal) -> Scan | None:
+    """Return the systematic scan with the smallest cost; None if no number of sweeps reaches the tolerance."""
+    n = source.n_variables
+    sweep = Scan.systematic(n, n)
+    problem = touched_by(source, sweep, initial, 0.0)
+    b = problem.start_values()
+    best, least, norms = None, math.inf, [math.inf]
+    while len(norms) / goal.tolerance**2 < least and n * len(norms) <= MAX_SEARCH_STEPS:
+        current_deadline().charge(n * SECONDS_PER_STEP, f"sweep {len(norms)} over {n} variables")
+        problem.advance(sweep, b)
+        bounds = problem.at(b, objective.positions)
+        if (cost := goal.cost(len(norms), bounds)) < least:
+            best, least = len(norms), cost
+        norms.append(float(bounds.sum()))
+        if best is None and len(norms) > _FEW_SWEEPS and stagnates(np.array(norms[1:])):
+            return None
+    return None if best is None else Scan.systematic(n, best * n)
