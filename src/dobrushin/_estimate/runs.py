@@ -235,7 +235,7 @@ class ChainRun(Run):
         if self.at_once.counts:
             # All chains at once: the kernel counts, and states are kept only if there are few.
             kept = self.trials * len(self.query.labels) <= self.most_states
-            source, blocks = self._source(replace(self.at_once, states=kept)), [range(self.trials)]
+            source, blocks = self._source(replace(self.at_once, states=kept)), iter([range(self.trials)])
         else:
             source, blocks = self._source(Record(self.query.labels)), self._blocks()
         for numbers in blocks:
