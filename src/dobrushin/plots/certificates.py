@@ -108,6 +108,30 @@ def influence(model: Model | Influence, *, ax: Any = None) -> Any:
     """Draw an influence matrix, and the sums of its rows.
 
     Where all row sums are below 1 (the dashed line), Dobrushin's condition holds.
+
+    Parameters
+    ----------
+    model : Model or Influence
+    ax : two matplotlib Axes, optional
+        For the matrix and for the sums; default those of a new figure.
+
+    Returns
+    -------
+    array of two matplotlib Axes
+        Of more than 300 variables the matrix is shown by the largest entries of blocks.
+
+    Notes
+    -----
+    Entry (i, j), in row i and column j, bounds C_ij, the influence of variable j on variable i; Dobrushin's condition
+    is max_i sum_j C_ij < 1.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> model = db.Ising.grid(6, 6, couplings=0.2)
+    >>> matrix, sums = db.plots.influence(db.influence(model, method="paper"))
+    >>> sums.get_title()
+    'row sums: largest 0.79'
     """
     bound = compute(model) if isinstance(model, Model) else model
     check.instance(bound, Influence, "model", "a model or an Influence")
