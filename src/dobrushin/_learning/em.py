@@ -186,7 +186,7 @@ class EMAscent(Ascent):
         self.finish(tables[best], 1.0, change, Expectation(self.theta, error), float(likelihoods[best]))
 
     def _shares(self, counts: Vector, before: Vector) -> Vector:
-        """Return the log of each count's share in its row; a row without counts keeps its probabilities."""
+        """Return log-probabilities from expected counts; a table row without counts keeps its probabilities."""
         totals = np.bincount(self._row_of, counts)[self._row_of]
         with np.errstate(divide="ignore"):
             return np.where(totals > 0.0, np.log(counts / np.where(totals > 0.0, totals, 1.0)), before)

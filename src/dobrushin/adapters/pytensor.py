@@ -59,7 +59,7 @@ class TermPart(NamedTuple):
 
 
 class ChangingShape(Exception):
-    """An operation whose result may change its shape with the values of the inputs."""
+    """Raised for an operation whose result may change its shape with the values of the inputs."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class Corpus:
 
     @cached_property
     def alike(self) -> dict[str, NDArray[np.float64]]:
-        """Return the features of a link: both tokens in entities of one kind, or both outside of entities."""
+        """Return the names of a link's features: both tokens in entities of one kind, or both outside of entities."""
         kinds = np.array([label.partition("-")[2] for label in self.labels])
         same = kinds[:, None] == kinds
         outside = kinds == ""

@@ -229,7 +229,7 @@ def _means(values: NDArray[Any], k: int) -> NDArray[np.float64]:
 
 
 def _outline(ax: Any, is_target: NDArray[np.bool_], look: Look, tiny: bool) -> None:
-    """Draw outlines of the targets; if cells are `tiny`, also circles around a few of them."""
+    """Draw outlines around the targets; if the map's cells are `tiny`, also circles around a few targets."""
     padded = np.pad(is_target, 1)
     row, column = np.nonzero(padded[1:, 1:-1] != padded[:-1, 1:-1])
     lines = [np.stack([column - 0.5, row - 0.5, column + 0.5, row - 0.5], axis=1)]

@@ -1,4 +1,4 @@
-"""``python -m dobrushin.verify answer.proof [model-file] [--replay all|N]``."""
+"""Run the checker: ``python -m dobrushin.verify answer.proof [model-file] [--replay all|N]``."""
 
 import argparse
 import sys

@@ -259,7 +259,7 @@ def _draw(hood: Neighbourhood, seen: list[Digits], uniform: Uniform, rises: bool
 
 
 def _directions(hood: Neighbourhood) -> list[bool]:
-    """Return for each neighbour of a binary variable whether its state 1 favours state 1."""
+    """Return, for each neighbour, whether its state 1 makes this variable's state 1 likelier."""
     require(
         {hood.own, *hood.sizes} == {2},
         "This kernel of bounding sets needs variables of two states.",

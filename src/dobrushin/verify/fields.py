@@ -75,7 +75,7 @@ class Field:
             require(reach, "Levels do not reach the ends of their box.")
 
     def _read_pulls(self) -> None:
-        """Read the neighbours j of each variable i, and -Q_ij."""
+        """Read the neighbours of each variable, with the couplings -Q_ij."""
         self.pulls: list[list[tuple[int, float]]] = [[] for _ in self.m]
         for scope, table in self.proof.factors.pairs:
             *zeros, pull = table.ravel().tolist()

@@ -1,4 +1,5 @@
-"""Graphs of DeepDive: `graph.meta`, with binary files of weights, variables, factors and domains.
+"""Read graphs of DeepDive: `graph.meta`, and binary files of weights, variables, factors and
+domains.
 
 The log-table of a factor is weight * feature * h, with h by the function of the factor.
 """
@@ -92,7 +93,10 @@ def _beside(stem: str, ending: str, budget: Budget) -> bytes:
 
 
 def _records(data: bytes, kind: str, which: tuple[int, int], count: int) -> list[tuple[Any, Any]]:
-    """Return two members of each record, of which the first counts from 0 in any order."""
+    """Return two members of each record of a file, given by their indices `which`.
+
+    The first one numbers the records from 0, in any order.
+    """
     found = [(row[which[0]], row[which[1]]) for row in struct.iter_unpack(kind, data)]
     if sorted(number for number, _ in found) != list(range(count)):
         raise ValueError("its records are not those that its .meta file counts")
