@@ -52,7 +52,7 @@ Function = Callable[[Truth, NDArray[np.int64]], NDArray[Any]]
 
 
 def _rule(body_fails: int, fails: int) -> Function:
-    """Return the function h of a rule: 1 if it holds, `body_fails` if its body fails, `fails` if only its head fails."""
+    """Return h for a rule: 1 if it holds, `body_fails` if the body fails, `fails` if only the head fails."""
     return lambda truth, _: np.where(truth[:-1].all(axis=0), np.where(truth[-1], 1, fails), body_fails)
 
 
