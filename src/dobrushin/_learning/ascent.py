@@ -61,7 +61,7 @@ class Expectation(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """One iteration of a `History`."""
+    """Figures of one iteration, as `History` stores them."""
 
     step_size: float = 0.0
     gradient_norm: float = 0.0

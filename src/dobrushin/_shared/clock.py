@@ -53,7 +53,7 @@ class _Pauses:
             return time.monotonic() - self._since if self._open else None
 
     def clock(self) -> float:
-        """Return `time.monotonic` less the pauses."""
+        """Return `time.monotonic()` minus the time of all pauses."""
         with self._lock:
             now = time.monotonic()
             return now - (self._total + (now - self._since if self._open else 0.0))

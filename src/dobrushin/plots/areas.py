@@ -1,4 +1,4 @@
-"""Maps of areas, coloured by what was estimated for each of them."""
+"""Maps of areas, such as counties, coloured by the estimates for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHAPES = "a GeoDataFrame, or a dict from labels to shapes (Polygon or MultiPoly
 
 @public(name="plots.choropleth")
 def choropleth(estimate: Estimate | Average, areas: Any, column: str | None = None, *, ax: Any = None) -> Any:
-    """Draw a map of areas in the colours of their estimates, and one of the half-widths of the intervals.
+    """Draw two maps of areas: coloured by their estimates, and by the half-widths of the intervals.
 
     Areas about which nothing was estimated are grey.
 
@@ -78,7 +78,7 @@ def choropleth(estimate: Estimate | Average, areas: Any, column: str | None = No
 
 
 def _draw(ax: Any, shapes: dict[Any, list[NDArray[np.float64]]], values: dict[Any, float], name: str) -> None:
-    """Draw areas in the colours of their values; grey where there is none."""
+    """Draw areas in the colours of their values; areas without a value are grey."""
     collections, paths = (require(f"matplotlib.{part}", "plots") for part in ("collections", "path"))
     drawn = {label: paths.Path.make_compound_path(*map(_closed, rings)) for label, rings in shapes.items()}
     colours = look(ax)

@@ -1,5 +1,4 @@
-"""Read graphs of DeepDive: `graph.meta`, and binary files of weights, variables, factors and
-domains.
+"""Read graphs of DeepDive: `graph.meta`, and binary files beside it.
 
 The log-table of a factor is weight * feature * h, with h by the function of the factor.
 """
@@ -23,7 +22,7 @@ COMPARING = {12, 14, 15, 16, 17}  # a variable holds if it has the value in the 
 
 
 def read_graph(path: str, inside: Array, budget: Budget) -> ModelFile:
-    """Read the files of a graph that lie beside its `.meta` file."""
+    """Read a graph: its `.meta` file, and the files of weights, variables, factors and domains."""
     stem = os.path.splitext(path.removesuffix(".gz"))[0]
     meta = content(path, budget).split(b"\n", 1)[0]
     words = [word.strip() for word in meta.split(b",")[:3]]
@@ -64,7 +63,9 @@ def read_graph(path: str, inside: Array, budget: Budget) -> ModelFile:
 
 
 def _outcome(function: int, states: Array, wanted: list[int] | None) -> Array:
-    """Return h in every joint state; the head of a rule is its last variable."""
+    """Return the function h of a factor in every joint state; the head of a rule is its last
+    variable.
+    """
     agreeing = (states[:-1] == states[-1]).sum(axis=0)
     if wanted is None:
         holds = states != 0
@@ -84,7 +85,7 @@ def _outcome(function: int, states: Array, wanted: list[int] | None) -> Array:
 
 
 def _beside(stem: str, ending: str, budget: Budget) -> bytes:
-    """Return the content of a file of the graph; that of domains may be missing."""
+    """Return the content of another file of the graph; empty if there is no file of domains."""
     plain = Path(stem + ending)
     if plain.exists() or ending != ".domains":
         return content(str(plain) if plain.exists() else f"{plain}.gz", budget)
@@ -104,7 +105,7 @@ def _records(data: bytes, kind: str, which: tuple[int, int], count: int) -> list
 
 
 def _domains(data: bytes, sizes: dict[int, int]) -> dict[int, list[int]]:
-    """Return the values of categorical variables, by variable."""
+    """Return the possible values of each categorical variable, by its number."""
     numbers, found, at = [x for (x,) in struct.iter_unpack(">q", data)], dict[int, list[int]](), 0
     while at < len(numbers):
         variable, size = numbers[at : at + 2]
