@@ -88,7 +88,7 @@ def register(name: str, inside: Inside, write: Writer) -> None:
 def _writer(name: str) -> tuple[Inside, Writer]:
     if name not in WRITERS:
         known = ", ".join(repr(known) for known in WRITERS)
-        raise ArgumentError("estimate", f"one by {known} or 'parts'", name)
+        raise ArgumentError("estimate", f"one that was answered by {known} or 'parts'", name)
     return WRITERS[name]
 
 

@@ -314,8 +314,8 @@ def _smallest_warmup(after_sweeps: Iterator[NDArray[np.float64]], tolerance: flo
             return sweeps
         if sweeps >= _MAX_SWEEPS:
             break
-    reason = f"the bound on the bias comes down to {reached:.3g} only, where {tolerance:g} was asked for."
-    remedy = "Ask for fewer targets, or use db.estimate(db.from_thrml(ebm), ...), which knows other ways."
+    reason = f"the bound on the bias falls only to {reached:.3g}, above the tolerance {tolerance:g}."
+    remedy = "Ask for fewer targets, or use db.estimate(db.from_thrml(ebm), ...), which has other methods."
     raise CertificateError({"dobrushin": reason}, remedy)
 
 
