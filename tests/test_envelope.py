@@ -202,6 +202,19 @@ def test_intervals_cover_and_another_law_is_caught():
     assert stats.binom.sf(missed["wrong"] - 1, 300, 0.05) < ALPHA
 
 
+def test_exact_samples():
+    model = dense(14, 0.4, 8, 0.4)
+    found = db.exact_sample(model, [4, 1], draws=4000, method="weights", seed=3)
+    assert found.states.shape == (4000, 2)
+    assert found.error < 1e-6
+    assert found.steps >= 4000
+    law = db.exact.distribution(model).reshape([2] * 14).sum(axis=(0, 2, 3, *range(5, 14))).T.ravel()
+    counts = np.bincount((found.states[:, 0] + 1) + (found.states[:, 1] + 1) // 2, minlength=4)
+    assert stats.chisquare(counts, 4000 * law).pvalue > ALPHA
+    fewer = db.exact_sample(model, [4, 1], draws=100, method="weights", seed=3)
+    assert np.array_equal(fewer.states, found.states[:100])
+
+
 # -- estimates -----------------------------------------------------------------------------------------------------
 
 

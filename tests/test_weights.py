@@ -11,6 +11,7 @@ from scipy import special, stats
 
 import dobrushin as db
 import reference
+from dobrushin._coalescence import rejection
 from dobrushin._estimate import weights as module
 from dobrushin._estimate.weights import log_partition_limits, weighted_interval
 from dobrushin._exact import minibuckets
@@ -286,6 +287,61 @@ def test_log_partition_limits_cover_and_a_smaller_bound_is_caught():
         missed_wrong += not low - 0.25 <= truth <= high - 0.25
     assert stats.binom.sf(missed - 1, 200, 0.05) > ALPHA
     assert stats.binom.sf(missed_wrong - 1, 200, 0.05) < ALPHA
+
+
+@pytest.mark.parametrize("case", ["spins", "zeros", "grid"])
+def test_exact_samples(monkeypatch, case):
+    """Draws by rejection have the model's joint law; a proposal taken for the model does not."""
+    monkeypatch.setattr(rejection, "_FEW_BITS", 3.0)
+    monkeypatch.setattr(rejection, "_MANY_BITS", 4.0)
+    if case == "spins":
+        model = frustrated(n=6)
+    elif case == "zeros":
+        model = random_model(np.random.default_rng(5), "pairwise", n=5, zeros=True, strength=0.5, density=1.0)
+    else:
+        model = db.Ising.grid(3, 3, couplings=0.8)
+    kept = model.labels[::2]
+    found = db.exact_sample(model, kept, draws=5000, method="weights", seed=4)
+    assert found.error < 1e-8
+    cards = [len(model.states(model.index(label))) for label in kept]
+    digits = (found.states + 1) // 2 if model._spins else found.states
+    counts = np.bincount(np.ravel_multi_index(tuple(digits.T), cards), minlength=math.prod(cards))
+    log_f = model.log_density(all_states(model))
+    law = np.exp(log_f - special.logsumexp(log_f)).reshape(tuple(model.cardinalities))
+    law = law.sum(axis=tuple(v for v in range(model.n_variables) if v % 2)).ravel()
+    often = len(found.states) * law >= 5
+    assert not counts[law == 0].any()
+    wanted = 5000 * np.append(law[often], law[~often].sum() + 1e-12)
+    seen = np.append(counts[often], counts[~often].sum())
+    assert stats.chisquare(seen, wanted * seen.sum() / wanted.sum()).pvalue > ALPHA
+
+
+def test_all_tries_of_a_proposal_are_no_exact_draws(monkeypatch):
+    """The negative control: tries are kept whatever their weight."""
+    monkeypatch.setattr(rejection, "_FEW_BITS", 3.0)
+    monkeypatch.setattr(rejection, "_SOON_SECONDS", 1.0)
+    model, real = frustrated(n=6, strength=1.5), Tries.make
+    law = db.exact.marginals(model)[0]
+    monkeypatch.setattr(rejection.Tries, "make", lambda made, asked, _: real(made, asked, -math.inf))
+    found = db.exact_sample(model, [0], draws=5000, method="weights", seed=4)
+    counts = np.array([(found.states == -1).sum(), (found.states == 1).sum()])
+    assert stats.chisquare(counts, 5000 * law).pvalue < ALPHA
+
+
+def test_exact_samples_that_cannot_be_had(monkeypatch):
+    model = frustrated(n=6)
+    with pytest.raises(db.ArgumentError, match=r"'scan' argument .* left out with method='weights'"):
+        db.exact_sample(model, [0], draws=5, method="weights", scan=db.Scan([0]))
+    with pytest.raises(db.ArgumentError, match=r"'max_steps' argument .* left out with method='weights'"):
+        db.exact_sample(model, [0], draws=5, method="weights", max_steps=100)
+    with pytest.raises(db.ArgumentError, match="in memory for method='weights'"):
+        db.exact_sample(db.Ising.grid(10**5, 10**5, couplings=0.1), [0], draws=5, method="weights")
+    monkeypatch.setattr(rejection, "_expect", lambda *_: 1e6)
+    with pytest.raises(db.BudgetError, match="Ask for fewer draws, or set time_limit="):
+        db.exact_sample(model, [0], draws=5, method="weights", seed=1)
+    monkeypatch.setattr(rejection, "_expect", lambda *_: math.inf)
+    with pytest.raises(db.CertificateError, match="weights: none of 500 tries of a pilot"):
+        db.exact_sample(model, [0], draws=5, method="weights", seed=1)
 
 
 # -- intervals -----------------------------------------------------------------------------------------------------

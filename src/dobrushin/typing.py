@@ -120,7 +120,7 @@ MemoryLimit: TypeAlias = float | str | None
 Path: TypeAlias = str | os.PathLike[str]
 
 Backend = Literal["auto", "cpu", "cuda"]
-DrawMethod = Literal["auto", "scan", "clusters"]
+DrawMethod = Literal["auto", "scan", "clusters", "weights"]
 EstimateMethod = Literal[
     "auto",
     "exact",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._coalescence.clusters import draw_clusters, make_runner
 from dobrushin._coalescence.ferromagnet import is_ferromagnet
+from dobrushin._coalescence.rejection import draw_by_rejection
 from dobrushin._coalescence.sets import choose_sets
 from dobrushin._influence.known import known_influence
 from dobrushin._models import Model
@@ -59,7 +60,8 @@ class ExactSamples:
     states : array of shape (draws, variables)
     variables : sequence of labels
     steps : int
-        Number of steps into the past from which the slowest draw was run.
+        Number of steps into the past from which the slowest draw was run; with "weights", the number of tries of all
+        draws.
     error : float
         Bound on the probability that rounding changed a given draw.
     seed : int or SeedSequence
@@ -129,18 +131,19 @@ def exact_sample(
     model : Model
     targets : labels or "all"
     draws : int
-    method : {"auto", "scan", "clusters"}
+    method : {"auto", "scan", "clusters", "weights"}
         "scan": single variables are updated in the order of a scan. "clusters": random clusters, for Ising and Potts
         models with ferromagnetic couplings (also after states are relabelled) and fields that favour one state, at
-        every temperature. "auto": a scan, unless a pilot with other random bits does not coalesce and the model is a
-        ferromagnet.
+        every temperature. "weights": rejection from the proposals of bounded weights, for models with strong couplings
+        of any sign, or with many weak ones, that are not too large. "auto": a scan, unless a pilot with other random
+        bits does not coalesce and the model is a ferromagnet.
     scan : Scan or ScanResult, optional
         Without random steps; it is repeated into the past. Default: a greedy scan for the targets, which grows
         into the past without changing its end.
     seed : int, SeedSequence, Generator or None
     max_steps : int, optional
         Give up when some draw would have to begin further back than this number of updates: of single variables
-        (default 10 million) or of edges (default 1024 sweeps or more).
+        (default 10 million) or of edges (default 1024 sweeps or more). Not for "weights".
     time_limit : float, optional
         Give up after this number of seconds.
     progress : bool, optional
@@ -166,7 +169,8 @@ def exact_sample(
     coalesced. The variable and the random bits of the step at time -k are the same for all T > k, and the map of a step
     does not depend on the sets; so the value at time 0 is that of a trajectory that began in the infinite past. With
     "clusters" steps update the edges of a random-cluster model (Fortuin and Kasteleyn), whose largest and smallest
-    states contain all others between them.
+    states contain all others between them. With "weights" a step is a try, which is accepted with a probability that is
+    proportional to the ratio of the model's probability to the proposal's.
 
     Examples
     --------
@@ -185,9 +189,13 @@ def exact_sample(
     else:
         positions = check.positions(targets, model.labels, model._lookup, "targets")
     draws = check.count(draws, "draws")
-    check.choice(method, ("auto", "scan", "clusters"), "method")
-    if method == "clusters" and scan is not None:
-        raise ArgumentError("scan", "left out with method='clusters'", scan)
+    check.choice(method, get_args(DrawMethod), "method")
+    if method in ("clusters", "weights") and scan is not None:
+        raise ArgumentError("scan", f"left out with method={method!r}", scan)
+    if method in ("clusters", "weights") and not model._is_whole:
+        raise ArgumentError("model", f"in memory for method={method!r}", model)
+    if method == "weights" and max_steps is not None:
+        raise ArgumentError("max_steps", "left out with method='weights', which time_limit= can end", max_steps)
     most = None if max_steps is None else check.count(max_steps, "max_steps")
     sequence = seed_sequence(seed)
     remedy = "Ask for fewer draws, or for draws of fewer variables."
@@ -197,11 +205,13 @@ def exact_sample(
         past: _Past | None = None
         if scan is not None:
             past = _repeated_past(model, as_scan(scan, model), positions)
-        elif method != "clusters":
+        elif method not in ("clusters", "weights"):
             past = _greedy_past(model, positions)
             if method == "auto" and _needs_clusters(model, positions, past):
                 past = None
-        if past is None:
+        if method == "weights":
+            longest, error = draw_by_rejection(model, positions, sequence, states, deadline)
+        elif past is None:
             longest, error = _draw_clusters(model, positions, sequence, states, most, deadline)
         else:
             longest, error = _draw_by_scan(model, positions, sequence, states, past, most or _MAX_STEPS, deadline)
@@ -275,8 +285,6 @@ def _draw_clusters(
 
     The error of a draw is a bound on the probability that rounding changed it.
     """
-    if not model._is_whole:
-        raise ArgumentError("model", "in memory for method='clusters'", model)
     runner = make_runner(model, positions, most_steps=math.inf if most is None else most)
     room = max(1, _MAX_LABELS // len(positions))
     longest = 0

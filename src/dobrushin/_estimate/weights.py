@@ -21,10 +21,9 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import SOON_SECONDS, AnswerRows, Choice, Method, Plan
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.runs import INDEPENDENT_BITS, Run
-from dobrushin._exact.envelope import MAX_SPINS, Envelope
+from dobrushin._exact.envelope import Envelope, has_envelope
 from dobrushin._exact.minibuckets import Layout, MiniBuckets, NoState, TooDense, lay_out
 from dobrushin._kernels import weights as loops
-from dobrushin._models.ising import SpinPairs
 from dobrushin._models.memory import Slot
 from dobrushin._sampling.weighted import Proposal, Tries, WeightedDraws, draw_weighted
 from dobrushin._shared.call import NO_DEADLINE, Deadline, LateError, current_deadline
@@ -65,8 +64,7 @@ _PATIENCE = 60.0
 _MOST_VARIABLES, _LAYOUT_SECONDS = 2**14, 2e-4
 # Expected number of rounds that improve the messages.
 _PASSES = 8.0
-# Least average number of neighbours of a spin for which a Gaussian envelope is tried; what answers say it is.
-_LEAST_DEGREE = 12.0
+# Name of the other proposal in plans.
 _ENVELOPE = "Gaussian envelope"
 
 # The model keeps its envelope, and its mini-buckets and their layouts, by the size in bits.
@@ -254,8 +252,7 @@ def _use_buckets(query: Query) -> _Proposed:
 def _use_envelope(query: Query) -> _Proposed | None:
     """Return the proposal made of a Gaussian envelope, for dense models of spins; None for other models."""
     form = query.model._form
-    n = form.n_variables
-    if not isinstance(form, SpinPairs) or n > MAX_SPINS or form.couplings.nnz < _LEAST_DEGREE * n:
+    if not has_envelope(form):
         return None
     name = f"a {_ENVELOPE}"
 

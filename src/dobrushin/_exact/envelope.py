@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
+from dobrushin._models.forms import Form
+from dobrushin._models.ising import SpinPairs
 from dobrushin._shared.arrays import UNIT, Floats, frozen
 from dobrushin._shared.call import LateError, current_deadline
 
-# Largest number of spins; seconds of a step of the search for n spins, divided by n^3 (benchmarks/strong.py).
-MAX_SPINS, _SECONDS_PER_CUBE = 512, 4e-9
+# Largest number of spins, and least average number of their neighbours, with which an envelope is tried.
+_MAX_SPINS, _LEAST_DEGREE = 512, 12.0
+# Seconds of a step of the search for n spins, divided by n^3 (benchmarks/strong.py).
+_SECONDS_PER_CUBE = 4e-9
 # The first diagonal exceeds the least one by this share of the largest eigenvalue; touching points begin beyond the
 # largest eigenvalue by another share.
 _ROOM, _BEYOND = 0.05, 1.1
@@ -34,6 +38,12 @@ _HALVINGS = 30
 _NORMAL_ERROR, _COSH_ERROR = 2.0**-45, 2.0**-46
 # Normal numbers g have |g| <= sqrt(n) + _RADIUS, but for a probability of exp(-_RADIUS^2 / 2) < 2^-58.
 _RADIUS = 9.0
+
+
+def has_envelope(form: Form) -> TypeGuard[SpinPairs]:
+    """Return whether a Gaussian envelope is worth a try: the form is a dense model of not too many spins."""
+    n = form.n_variables
+    return isinstance(form, SpinPairs) and n <= _MAX_SPINS and form.couplings.nnz >= _LEAST_DEGREE * n
 
 
 class EnvelopeLaw(NamedTuple):
