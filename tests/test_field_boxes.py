@@ -14,6 +14,7 @@ import dobrushin as db
 from dobrushin._estimate.choice import choose_for_call
 from dobrushin._estimate.query import read_settings
 from dobrushin._fields import entropy
+from dobrushin._fields.anchor import FieldSpace, space_of
 from dobrushin._fields.boxes import (
     bound_eigenvalues,
     bound_inverse,
@@ -23,6 +24,7 @@ from dobrushin._fields.boxes import (
     least_curvatures,
     least_eigenvalue,
 )
+from dobrushin._fields.questions import FieldReader
 from dobrushin._sampling.kernel import Work
 from dobrushin._shared.running import master_key
 from field_boxes import LIKELIHOODS, Marginals, box_violations, boxed_cases, entropy_violations, random_regression
@@ -186,6 +188,26 @@ def test_summaries_stand_for_several_targets():
     counted = field.poisson({"a": 3})
     with pytest.raises(db.CertificateError, match="no Lipschitz constant"):
         db.estimate(counted, db.Deviation("a"), method="dobrushin")
+
+
+def test_the_bias_of_bounded_statistics_is_at_most_the_total_variation():
+    """Probabilities outside of the box and of chains bound it, however steep the statistic is."""
+    field = counted_field()
+    boxed = box_of(field._form, 0.01)
+    for steepness in (0.1, 1e6):
+        step = db.Statistic(
+            lambda x: (x > 0).all(axis=1), dict.fromkeys("abc", steepness), (0.0, 1.0), name="all above"
+        )
+        inner = FieldSpace(boxed.form.to_model(field.labels), space_of(field).place)
+        question = FieldReader(field, {}, field, inner).read(step)
+        bias, _ = entropy._bound_question(question, boxed, 1e-4, 0.0)
+        assert bias <= boxed.outside + 1.001e-4
+    fixed = field.condition({"one": 0.3, "slope": 0.2})
+    reference = Marginals(fixed._form, np.zeros(3), np.full(3, 8.0))
+    steep = db.Statistic(lambda x: 1 / (1 + np.exp(-50 * x[:, 0])), {"a": 12.5}, (0.0, 1.0), name="steep")
+    answer = db.estimate(fixed, steep, tolerance=0.05, confidence=0.9999, method="entropy", seed=2)
+    above = 1.0 - reference.of(0)[2](0.0)
+    assert answer.lower[0] - 0.02 <= above <= answer.upper[0] + 0.02
 
 
 def test_summaries_as_tables_for_other_libraries():

@@ -263,6 +263,8 @@ def _bound_question(question: Any, boxed: Boxed, goal: float, off: float) -> tup
     form = boxed.form
     deviation = float(slopes @ np.sqrt(boxed.variance[positions]))
     bias = boxed.moved(positions, slopes) + 2.0 * goal * deviation
+    if math.isfinite(question.bounds[1] - question.bounds[0]):  # total variation bounds the bias too
+        bias = min(bias, (question.bounds[1] - question.bounds[0]) * (boxed.outside + goal) * _UP)
     point = boxed.centre[positions]
     middle = float(question.values(point[None, :], 0)[0])
     reach = float(slopes @ np.maximum(form.upper[positions] - point, point - form.lower[positions])) * (1.0 + 1e-9)

@@ -33,8 +33,9 @@ from dobrushin._fields.terms import FieldTerms
 from dobrushin._shared.arrays import Floats
 
 # Largest drop of a log-integral from the base of a step to its end, as Laplace's approximation predicts it: the means
-# of [0, 1] that are sampled are then about e^-1 or more. And the largest number of pieces of a line between two priors.
-_MAX_DROP, _MAX_PIECES = 1.0, 64
+# in [0, 1] that are sampled are then about e^-2 or more, where the fewest draws are needed in all. And the largest
+# number of pieces of a line between two priors.
+_MAX_DROP, _MAX_PIECES = 2.0, 64
 # Part of the smaller diagonal that a base is below both ends, so that rounding cannot put it above one of them.
 _MARGIN = 1e-9
 _UP = 1.0 + 1e-9
@@ -81,13 +82,21 @@ def solved_integral(form: FieldTerms) -> Bounds | None:
     return Bounds(value - reach, value + reach)
 
 
-def laplace_integral(form: FieldTerms) -> float:
-    """Approximate the log-integral of a field less (n / 2) ln(2 pi) by Laplace's method, without a bound."""
+class NormalApproximation(NamedTuple):
+    """The normal law with the mode and the curvature of a field, and Laplace's approximation of the log-integral."""
+
+    log_integral: float  # less (n / 2) ln(2 pi)
+    mode: Floats
+    covariance: Floats
+
+
+def approximate(form: FieldTerms) -> NormalApproximation:
+    """Return the normal approximation of a field."""
     mode = descend(form)
     matrix = prior_matrix(form) + np.diag(curvature_at(form, mode))
-    slope = slope_at(form, mode)
-    determinant = float(np.linalg.slogdet(matrix)[1])
-    return float(form.log_density(mode[None, :])[0]) + 0.5 * float(slope @ np.linalg.solve(matrix, slope) - determinant)
+    slope, covariance = slope_at(form, mode), np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+    inside = 0.5 * float(slope @ covariance @ slope - np.linalg.slogdet(matrix)[1])
+    return NormalApproximation(float(form.log_density(mode[None, :])[0]) + inside, mode, covariance)
 
 
 def second_moments(form: FieldTerms) -> Floats:
@@ -128,11 +137,14 @@ class Drop:
         A matrix without negative eigenvalues.
     predicted : float
         The logarithm by Laplace's approximation.
+    spread : float
+        Variance of x'Gx / 2 by the normal approximation, G the gap.
     """
 
     base: GaussianField
     gap: Floats
     predicted: float
+    spread: float
 
     @property
     def known(self) -> Bounds:
@@ -149,10 +161,10 @@ class Drop:
         return Statistic(shrink, weights, (0.0, 1.0), "ratio"), 0.9 * width * math.exp(self.predicted)
 
     def seconds(self, width: float, confidence: float) -> float:
-        """Predict how long `bounds` takes, with the variance that a gap of one direction would give."""
+        """Predict how long `bounds` takes."""
         statistic, tolerance = self._ask(width)
         planned = plan(self.base, statistic, tolerance=tolerance, confidence=confidence)
-        variance = math.exp(2.0 * self.predicted) * min(1.0, 2.0 * self.predicted**2)
+        variance = math.exp(2.0 * self.predicted) * min(1.0, math.expm1(min(self.spread, 1.0)))
         expected = values_expected(tolerance, variance, (1.0 - confidence) / SHARES[0][0])
         return planned.seconds * min(1.0, expected / max(planned.chains, 1))
 
@@ -191,19 +203,32 @@ def steps_between(
 
 
 def _step(first: Floats, second: Floats, observed: Callable[[Floats], GaussianField]) -> tuple[Drop, Drop] | None:
-    """Return the drops from a base below two precisions: below one of them by a margin where that is enough."""
-    margin = _MARGIN * np.minimum(np.diag(first), np.diag(second))
+    """Return the drops from a base below two precisions: below one of them by a margin where that is enough.
+
+    Else the base is the first one less a diagonal matrix, or less the part of the change with negative eigenvalues.
+    """
+    margin = _MARGIN * np.diag(np.minimum(np.diag(first), np.diag(second)))
     change = second - first
     dominated = np.maximum(np.abs(change).sum(axis=1) - np.abs(np.diag(change)) - np.diag(change), 0.0)
-    for base in (first - np.diag(margin), second - np.diag(margin), first - np.diag(dominated + margin)):
+    values, vectors = np.linalg.eigh(change)
+    falling = (vectors * np.maximum(-values, 0.0)) @ vectors.T
+    for taken in (margin, margin - change, margin + np.diag(dominated), margin + 0.5 * (falling + falling.T)):
+        base = first - taken
         gaps = first - base, second - base
         if all(least_eigenvalue(matrix) > 0.0 for matrix in (base, *gaps)):
             field = observed(base)
-            start = laplace_integral(field._form)
-            ends = (laplace_integral(observed(end)._form) - start for end in (first, second))
-            one, other = (Drop(field, gap, min(end, 0.0)) for gap, end in zip(gaps, ends, strict=True))
+            start = approximate(field._form)
+            one, other = (
+                _drop(field, start, gap, observed(end)) for gap, end in zip(gaps, (first, second), strict=True)
+            )
             return one, other
     return None
+
+
+def _drop(base: GaussianField, start: NormalApproximation, gap: Floats, end: GaussianField) -> Drop:
+    moved = gap @ start.covariance
+    spread = 0.5 * float(np.einsum("ij,ji->", moved, moved) + 2.0 * start.mode @ moved @ gap @ start.mode)
+    return Drop(base, gap, min(approximate(end._form).log_integral - start.log_integral, 0.0), spread)
 
 
 def matrix_field(prior: GaussianField, matrix: Floats) -> GaussianField:
