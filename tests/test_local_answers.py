@@ -656,6 +656,50 @@ def test_boundaries_that_are_not_favoured_fail(wrong):
     assert failures > 0
 
 
+def with_fields_in_pairs(rng, model):
+    """The same law, with a part of the fields in the tables of pairs: as a lattice gas has it."""
+
+    def round_(numbers):  # sums of these have no rounding
+        return np.round(1024.0 * np.asarray(numbers)) / 1024.0
+
+    couplings = round_(model.couplings.toarray())
+    fields = round_(model.fields)
+    factors = []
+    for i, j in zip(*np.nonzero(np.triu(couplings)), strict=True):
+        first, second = round_(2.0 * rng.normal(size=2)) if rng.integers(2) else couplings[[i, j], [j, i]]
+        fields[i] -= first
+        fields[j] -= second
+        table = couplings[i, j] * np.array([[1, -1], [-1, 1]]) + np.array([[-first], [first]]) + [-second, second]
+        factors.append(((int(i), int(j)), table))
+    factors += [((v,), [-h, h]) for v, h in enumerate(fields.tolist())]
+    return db.FactorGraph([2] * model.n_variables, factors)
+
+
+@pytest.mark.parametrize("field", [0.0, 0.3])
+def test_free_boundaries_keep_the_fields_that_pairs_hold(field):
+    rng = np.random.default_rng(23)
+    useful = 0
+    for _ in range(300):
+        model = with_fields_in_pairs(rng, one_sided(rng, int(rng.integers(2, 8)), 0.5, field))
+        inside, kept = random_subset(rng, model.n_variables)
+        distance, bound = distance_between(model, inside, kept)
+        assert distance <= bound + 1e-12
+        useful += bool(1e-6 < bound < 0.3)
+    assert useful > 10
+
+
+def test_pairs_of_a_cold_lattice_gas_are_certain():
+    couplings = db.Ising.grid(12, 30, couplings=0.625).couplings.toarray()
+    pairs = [((i, j), [[0.0, 0.0], [0.0, 2.5]]) for i, j in np.argwhere(np.triu(couplings)).tolist()]
+    fields = [((v,), [0.0, -2.0 * total]) for v, total in enumerate(couplings.sum(axis=0).tolist())]
+    gas = db.FactorGraph([2] * 360, pairs + fields)
+    exact = db.estimate(gas, db.Joint(100, 101), method="exact")
+    found = db.estimate(gas, db.Joint(100, 101), tolerance=0.01, method="local")
+    assert "Griffiths" in " ".join(found.assumptions)
+    assert (found.lower <= exact.value + 1e-12).all()
+    assert (exact.value - 1e-12 <= found.upper).all()
+
+
 def test_fields_that_disagree_and_frustration_have_no_favourites():
     assert favoured_states(db.Ising({(0, 1): 0.5}, fields=[0.1, -0.1])) is None
     assert favoured_states(db.Ising({(0, 1): -0.5}, fields=[0.1, -0.1])) is not None

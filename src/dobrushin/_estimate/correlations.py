@@ -69,7 +69,9 @@ def laws_between(
     # A mean of a product is a sum of all probabilities with signs.
     error = sum(law.error + law.loss * size for law in laws) + 2.0**-50 * size
     gaps = np.maximum(high - low, 0.0).ravel()[1:] + error
-    distance = 0.25 * float(gaps.sum()) + math.expm1(min(2.0 * favours.error, 1.0))
+    # A model within `favours.error` is the ferromagnet: its law, those of the region and the gaps differ by this.
+    rounding = size * math.expm1(min(2.0 * favours.error, 1.0))
+    distance = 0.25 * float(gaps.sum()) + rounding
     return laws, min(1.0, distance * (1.0 + 2.0**-40))
 
 

@@ -257,11 +257,20 @@ class RegionFactors:
         return self.factors.cut(self.inside, states)
 
     def without_border(self) -> FactorTables:
-        """Return the factors over the region alone, as if those that hold a variable outside were missing."""
+        """Return the factors over the region alone, without the couplings of binary pairs across the boundary.
+
+        Each of their log-tables is replaced by its mean over the states of the variable outside, which is the field
+        that the table holds.
+        """
         factors = self.factors
-        beyond = np.bincount(np.repeat(np.arange(factors.n_factors), np.diff(factors.scope_start)),
-                             ~self.inside[factors.scope], factors.n_factors) > 0  # fmt: skip
-        table = np.where(np.repeat(beyond, np.diff(factors.table_start)), 0.0, factors.table)
+        ends = factors.scope_start[:-1]
+        pairs = np.flatnonzero(np.diff(factors.scope_start) == 2)
+        sides = self.inside[factors.scope[ends[pairs, None] + np.arange(2)]]
+        table = factors.table.copy()
+        for axis in (0, 1):
+            entries = factors.table_start[pairs[~sides[:, axis]], None] + np.arange(4)
+            means = table[entries].reshape(-1, 2, 2).mean(axis=axis + 1, keepdims=True)
+            table[entries] = np.broadcast_to(means, (len(entries), 2, 2)).reshape(-1, 4)
         shape = factors.sizes, factors.scope_start, factors.scope, factors.table_start
         (rest,) = FactorTables(*shape, table).cut(self.inside, np.zeros((1, len(self.inside)), dtype=np.int64))
         return rest
