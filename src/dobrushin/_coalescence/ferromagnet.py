@@ -72,7 +72,7 @@ class Ferromagnet:
 
     @property
     def edges(self) -> int:
-        """Return the number of edges, including those to the ghost."""
+        """Return the number of edges, including those to the ghost, which stands for the fields."""
         return len(self.low)
 
     @property
@@ -81,7 +81,7 @@ class Ferromagnet:
         return self.edges * _EDGE_ERROR
 
     def has_field(self, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return, for each of these variables, whether its connected component has a field."""
+        """Return, for each of these variables, whether some variable of its connected component has a field."""
         tied = np.zeros(int(self.component.max()) + 1, dtype=np.bool_)
         tied[self.component[self.tied]] = True
         return np.asarray(tied[self.component[positions]])
@@ -219,7 +219,10 @@ def _one_favourite(unaries: NDArray[np.float64]) -> tuple[NDArray[np.float64], N
 
 
 def _assemble(form: Form, pairs: _Pairs) -> Ferromagnet:
-    """Relabel states and list half-edges; raise `_Refusal` if couplings are frustrated or fields disagree."""
+    """Relabel states, and list each edge at both of its ends.
+
+    Raise `_Refusal` if couplings are frustrated, or if fields favour different states after relabelling.
+    """
     n, q = form.n_variables, pairs.turns.shape[1]
     if (pairs.K < 0).any():
         k = int(np.argmax(pairs.K < 0))

@@ -166,7 +166,7 @@ def has_spin_pairs(form: Form) -> bool:
 
 
 def spin_pairs(form: Form) -> SpinPairs:
-    """Rewrite a form with `has_spin_pairs` as spins with couplings and fields; the neighbours stay the same."""
+    """Return a model for which `has_spin_pairs` holds as spins with couplings and fields; neighbours stay the same."""
     if isinstance(form, SpinPairs):
         return form
     graph = form.tables()

@@ -62,12 +62,12 @@ class SetKernel(SetRunner):
     @classmethod
     @abstractmethod
     def fits(cls, form: Form) -> bool:
-        """Return whether the kernel can run on this model."""
+        """Return whether the kernel can run on this model (in its internal form)."""
 
     @classmethod
     @abstractmethod
     def make(cls, form: Form, region: ScanRegion) -> SetKernel:
-        """Return the kernel with its arrays, for a region of a form (lowered model)."""
+        """Return the kernel with its arrays, for a region of a model (in its internal form)."""
 
     @property
     def dtype(self) -> Any:

@@ -197,7 +197,7 @@ def _links_of(question: TargetQuestion, magnet: Ferromagnet) -> _Links | None:
 
 
 def _marginal_links(question: SingleMarginals, magnet: Ferromagnet) -> _Links:
-    """Return a tally of the draws in which each variable is connected to the ghost."""
+    """Return a tally of the draws in which each variable is connected to the ghost (which stands for the fields)."""
     q, positions = magnet.q, question.positions
     slope = np.full((len(positions), q), -1.0 / q)
     favoured = magnet.gauge[positions, magnet.favourite[positions]]

@@ -22,7 +22,7 @@ from dobrushin.errors import CertificateError
 
 
 class Favours(NamedTuple):
-    """The states that a ferromagnet of binary variables favours."""
+    """The states that the fields and couplings of a ferromagnet of binary variables make more likely."""
 
     states: Ints  # of each variable
     has_field: Bools  # whether its component has a field
@@ -34,7 +34,10 @@ _FAVOURS: Slot[Favours | None] = Slot("favoured states")
 
 
 def favoured_states(model: Model) -> Favours | None:
-    """Return the states that fields and couplings favour; None if the model is no ferromagnet of binary variables."""
+    """Return the states that fields and couplings make more likely.
+
+    Return None if the model is no ferromagnet of binary variables.
+    """
     return model._memory.get(_FAVOURS, lambda: _read(model))
 
 
@@ -53,9 +56,10 @@ def _read(model: Model) -> Favours | None:
 def laws_between(
     model: Model, favours: Favours, around: RegionFactors, order: Order, group: Ints
 ) -> tuple[list[Law], float] | None:
-    """Return the laws of some variables of a region with both boundaries, and how far their mean is from the model's.
+    """Return laws of some variables of a region: with a free boundary, and with the favoured states on the boundary.
 
-    The distance is total variation. `group` has places in the region. None if the sums fail.
+    Also return a bound on the total variation distance between their average and the law in the model. `group` has the
+    variables, as places in the region. Return None if the sums fail.
     """
     border, memory = around.border, model._memory.common
     free = sum_region([around.without_border()], order, group, memory)
@@ -76,9 +80,10 @@ def laws_between(
 
 
 def _even(probabilities: Floats, favours: Favours, targets: Ints) -> Floats:
-    """Return a law made even: unchanged where both states of all variables of a component without field are exchanged.
+    """Average a law with its mirror images: both states of all variables of a component without fields are exchanged.
 
-    The law of the model is even, and means of products that are even are those of the given law.
+    The law in the model is its own mirror image. The average has the same means of all products of spins that the
+    exchange does not change.
     """
     law = probabilities.reshape((2,) * len(targets))
     component = favours.component[targets]
@@ -88,7 +93,7 @@ def _even(probabilities: Floats, favours: Favours, targets: Ints) -> Floats:
 
 
 def _moments(probabilities: Floats, favoured: Ints) -> Floats:
-    """Return the means of all products of spins, which are +1 in the favoured states; the first product is empty."""
+    """Return the means of the products of all subsets of spins, which are +1 in the favoured states; 1 for no spins."""
     moments = probabilities.reshape((2,) * len(favoured))
     for axis, state in enumerate(favoured.tolist()):
         up, down = moments.take(state, axis), moments.take(1 - state, axis)

@@ -281,7 +281,7 @@ class Space(ABC):
     @property
     @abstractmethod
     def rows(self) -> RowSource:
-        """Return the source of the influence matrix's rows, scaled to units in which no disagreement exceeds 1."""
+        """Return the source of rows of the influence matrix, scaled to units in which no disagreement exceeds 1."""
 
     @property
     @abstractmethod
@@ -304,22 +304,22 @@ class Space(ABC):
 
     @abstractmethod
     def reader(self, model: Model, evidence: dict[Hashable, Any]) -> TargetReader:
-        """Return the reader of targets for a call; this space is that of `model` conditioned on `evidence`."""
+        """Return the object that turns the targets of a call about `model`, given `evidence`, into questions."""
 
     @abstractmethod
     def condition(self, evidence: Mapping[Hashable, Any]) -> Space:
-        """Return a new space: that of the model conditioned on evidence."""
+        """Return a new `Space` for the model conditioned on evidence."""
 
     def given(self, evidence: Mapping[Hashable, Any]) -> Space:
-        """Return the space of the model conditioned on evidence (labels to states or values), which may be cached."""
+        """Return the `Space` of the model conditioned on evidence (labels to states or values), which may be cached."""
         return self.derive(frozenset(evidence.items()), lambda: self.condition(evidence)) if evidence else self
 
     def derive(self, key: Hashable, make: Callable[[], Space]) -> Any:
-        """Return the space of a derived model, cached under `key`; if it is not in the cache, `make` makes it."""
+        """Return the `Space` of a model derived from this one: cached under `key`, or else made by `make`."""
         return self.model._memory.get(DERIVED, make, key)
 
     def provable(self) -> Space:
-        """Return a space whose bounds can all be stated in a proof; by default this space."""
+        """Return the model in a version whose influence bounds can be checked in a proof; by default itself."""
         return self
 
 
@@ -329,7 +329,7 @@ METHODS: dict[str, type[Method]] = {}
 
 @dataclass(eq=False)
 class Workspace(Space):
-    """The `Space` of a model whose variables have states, kept as long as the model.
+    """A model whose variables have states, with its cached results, which are kept as long as the model.
 
     Attributes
     ----------
@@ -413,12 +413,12 @@ class Workspace(Space):
 
 @singledispatch
 def make_space(model: Model) -> Space:
-    """Make the space of a model: a `Workspace`, unless another one is registered for the model's family."""
+    """Make the `Space` of a model, which caches its results: a `Workspace`, unless its family registered another."""
     return Workspace(model)
 
 
 def workspace(model: Model) -> Any:
-    """Return the space of a model, made once and kept by the model."""
+    """Return the model with its cached results (a `Space`), made once and kept by the model."""
     return model._memory.get(_SPACE, lambda: make_space(model))
 
 

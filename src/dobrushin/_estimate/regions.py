@@ -176,7 +176,11 @@ class TargetRegion:
         return self._less_than(gaps) if is_missed and is_joint else gaps
 
     def _less_than(self, gaps: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Bound the distance of joint laws in a ferromagnet by other boundaries; keep their laws if these give less."""
+        """Return smaller bounds on the targets' distances if a ferromagnet has them, else the given bounds (`gaps`).
+
+        The smaller bounds compare joint laws under a free boundary and under the favoured boundary states; these laws
+        are then kept.
+        """
         favours = self._favours
         if favours is None or self.order is None:
             return gaps
@@ -193,7 +197,10 @@ class TargetRegion:
 
     @property
     def _favours(self) -> Favours | None:
-        """The states that the whole model favours; None where it is not known as a whole, or no ferromagnet."""
+        """Return the states that the couplings and fields of a ferromagnet favour.
+
+        Return None if only a part of the model is in memory, if a proof is wanted, or if the model is no ferromagnet.
+        """
         return None if self.query.is_part or self.query.proof else favoured_states(self.query.model)
 
     def _half_gaps(self) -> NDArray[np.float64]:
@@ -263,7 +270,7 @@ class Growth:
         return self.best is not None and self.best.bias <= self.goal
 
     def look(self, cells: float) -> None:
-        """Grow the region while its sums need at most `cells` table entries, then predict the one that will do."""
+        """Grow the region while its sums need at most `cells` table entries, then predict a sufficient region."""
         x, halvings = self._step(), 0
         while not self.is_done and x is not None:
             current_deadline().check("a region around a target")

@@ -235,9 +235,10 @@ class Statistic(Target):
         return bool(np.isfinite([float(bound) for bound in self.bounds]).all())
 
     def _has_known_weights(self, spans: NDArray[np.int64], weights: NDArray[np.float64]) -> bool:
-        """Return whether the weights are those of a ready-made statistic, and large enough for these variables.
+        """Return whether the weights surely bound the changes of the value, as for ready-made statistics.
 
-        `spans` has the largest change of each variable's state.
+        For a mean or a sum of states they must be large enough for the largest change of each variable's state
+        (`spans`).
         """
         if self.f in (_mean, _sum):
             count = sum(float(weight) > 0 for weight in self.weights.values()) if self.f is _mean else 1

@@ -59,7 +59,8 @@ class EnvelopeLaw(NamedTuple):
 class _Gauss(NamedTuple):
     """The envelope for one choice of diagonal and touching points, with its bound log U.
 
-    `inverse` is (1/W - A)^-1, and `mean` its product with the fields.
+    `inverse` is (1/W - A)^-1, where A has the couplings and this diagonal, and W the curvatures of the parabolas;
+    `mean` is its product with the fields.
     """
 
     log_bound: float
@@ -223,8 +224,10 @@ class Envelope:
     def _misfit(self) -> float:
         """Bound the difference between the log-density of the model and that of the model whose envelope is drawn from.
 
-        With the covariance S = L L', the latter has the couplings A' = S (1 + W S)^-1 off the diagonal. So (A' - A)(1 +
-        W S) = S - A - A W S, and the spectral norm of (1 + W S)^-1 is at most the root of max W / min W.
+        Let S be the rounded covariance of the local fields, W the diagonal matrix of the parabolas' curvatures, and A
+        the couplings with the diagonal. The model whose envelope is drawn from has the couplings A' = S (1 + W S)^-1
+        off the diagonal. So (A' - A)(1 + W S) = S - A - A W S, and the spectral norm of (1 + W S)^-1 is at most the
+        root of max W / min W.
         """
         factor, _, _, curvature, _ = self.law
         n = len(curvature)

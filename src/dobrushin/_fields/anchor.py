@@ -326,7 +326,7 @@ class Anchor:
 
 
 class ScaledRows:
-    """The influence matrix of a field in the units of an anchor, where no distance exceeds 1."""
+    """The influence matrix of a field in units in which no expected distance from the initial point exceeds 1."""
 
     _error = 0.0  # draws have errors of their own
 

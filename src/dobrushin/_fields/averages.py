@@ -396,7 +396,10 @@ class _Settings:
         return paths
 
     def _combined(self, tree: list[tuple[int, int]], sizes: list[int], found: list[Bounds]) -> list[Bounds]:
-        """Add the bounds of all steps from the root of the tree to each setting; `sizes` counts those of each edge."""
+        """Add the bounds of all steps from the root of the tree to each setting.
+
+        `sizes` has the number of steps along each edge of the tree, and `found` their bounds.
+        """
         integrals = [Bounds(0.0, 0.0)] * len(self.names)
         drops = iter(found)
         for (parent, child), size in zip(tree, sizes, strict=True):

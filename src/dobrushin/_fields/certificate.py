@@ -165,7 +165,10 @@ def _(
 
 
 def certify(anchor: Anchor, scan: Scan, objective: Objective) -> FieldVariation:
-    """Return the certificate of a scan for chains from the anchor's initial point, by a forward pass in its units."""
+    """Return the certificate of a scan for chains that begin at the anchor's initial point.
+
+    The bound is computed in units in which the field's expected distance from this point is at most 1 in each variable.
+    """
     space, unit, errors = anchor.space, anchor.unit, anchor.errors
     if (errors.distance > 1.0 / np.sqrt(space.form.diagonal))[~space.form.is_bounded].any():
         raise CertificateError(
@@ -214,7 +217,7 @@ class Drift(NamedTuple):
     chance: float
 
     def of(self, objective: Objective) -> float:
-        """Bound how much the drift changes a function whose Lipschitz constants are the weights of an objective."""
+        """Bound how much rounding of draws changes a function with the objective's weights as Lipschitz constants."""
         each = self.each[objective.positions]
         return weighted_sum(objective.weights, each, 8) if np.isfinite(each).all() else np.inf
 
@@ -296,9 +299,10 @@ class ChainBounds:
         return self._pull_back(objective, guess, frozen(rows.values * share))
 
     def _pull_back(self, objective: Objective, g: NDArray[np.float64], moved: NDArray[np.float64]) -> float:
-        """Return the sum of v_i^2 g_i over all steps, rounded up, with the weights v pulled back as in `proxy`.
+        """Return the sum of v_i^2 g_i over all steps, rounded up, where the step updates variable i.
 
-        `moved` holds the entries of the rows by which weights are pulled back.
+        The weights v are pulled back as in `proxy`; g_i is a given number for each variable. `moved` holds the entries
+        of the influence rows by which weights are pulled back.
         """
         rows, own, total = self._rows, self._own_order, np.zeros(1)
         positions, weights = rows.numbering.positions, np.zeros(self.anchor.space.form.n_variables)

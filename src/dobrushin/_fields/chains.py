@@ -127,7 +127,7 @@ def _(model: GaussianField, scan: Scan, chains: int, kernel: str | None, initial
 
 
 def make_kernel(anchor: Anchor, scan: Scan, start: str = "near the modes") -> FieldKernel:
-    """Make the kernel that runs a scan from an anchor's initial point; `start` describes the point in results."""
+    """Make the kernel that runs a scan from an initial point (`anchor`); `start` describes the point in results."""
     form = anchor.space.form
     is_certified = bool(np.isfinite(anchor.unit).all())
     error = anchor.errors.distance if is_certified else np.full(form.n_variables, np.inf)

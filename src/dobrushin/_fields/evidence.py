@@ -148,7 +148,7 @@ class Drop:
 
     @property
     def known(self) -> Bounds:
-        """Return bounds that need no draws: by Jensen's inequality from second moments if the gap is diagonal."""
+        """Return bounds on the logarithm that need no draws: by Jensen's inequality if the gap is diagonal."""
         own = np.diag(self.gap)
         if np.count_nonzero(self.gap) > np.count_nonzero(own):
             return Bounds(-math.inf, 0.0)
@@ -181,9 +181,10 @@ class Drop:
 def steps_between(
     first: Floats, second: Floats, observed: Callable[[Floats], GaussianField]
 ) -> list[tuple[Drop, Drop]] | None:
-    """Return steps from one prior precision to another: the drops to both ends of each; None if none are small enough.
+    """Return steps from one prior precision to another; None if no number of steps makes them small enough.
 
-    The difference of log-integrals of the observed fields is the sum of second drops less the sum of first ones.
+    A step is a pair of `Drop`s, from a common base field to both ends of the step. The difference of the log-integrals
+    of the two observed fields is the sum of the second drops less the sum of the first ones.
     """
     pieces = 1
     while pieces <= _MAX_PIECES:
@@ -203,9 +204,10 @@ def steps_between(
 
 
 def _step(first: Floats, second: Floats, observed: Callable[[Floats], GaussianField]) -> tuple[Drop, Drop] | None:
-    """Return the drops from a base below two precisions: below one of them by a margin where that is enough.
+    """Return two `Drop`s: from a base precision below both given ones to each of them; None if no base is found.
 
-    Else the base is the first one less a diagonal matrix, or less the part of the change with negative eigenvalues.
+    The base is one of the two precisions less a small margin, if that is enough. Else it is the first one less a
+    diagonal matrix, or less the part of the change with negative eigenvalues.
     """
     margin = _MARGIN * np.diag(np.minimum(np.diag(first), np.diag(second)))
     change = second - first

@@ -46,7 +46,11 @@ class PartOfField:
         self, field: GaussianField, evidence: Mapping[Hashable, float], scan: Scan, asked: NDArray[np.int64],
         anchor: Anchor, drift: NDArray[np.float64],
     ) -> None:  # fmt: skip
-        """Collect the part; scan, targets, anchor and drift are those of the field conditioned on the evidence."""
+        """Collect the variables and their numbers.
+
+        The scan, the targets (`asked`), the initial point (`anchor`) and the bounds on the drift of rounded chains
+        (`drift`) are those of the field conditioned on the evidence.
+        """
         form = self.form = field._form
         self.field, n = field, form.n_variables
         known = np.array([field.index(label) for label in evidence], dtype=np.int64)

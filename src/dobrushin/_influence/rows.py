@@ -1,4 +1,4 @@
-"""Rows of the influence matrix of any model, bounded on demand by the theorem for the model's form."""
+"""Rows of the influence matrix of any model, bounded on demand by the theorem for the model's internal form."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ THEOREMS_OF: dict[type[Form], Theorem] = {}
 
 
 def theorem_for(form: type[Form]) -> Callable[[Theorem], Theorem]:
-    """Return a decorator that registers the function which bounds the influence for a form.
+    """Return a decorator that registers the function which bounds the influence for an internal form of models.
 
-    A form without such a function is widened to (rewritten as) a more general form that has one.
+    A form without such a function is rewritten as a more general form that has one.
     """
 
     def register(theorem: Theorem) -> Theorem:

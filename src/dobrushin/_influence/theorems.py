@@ -1,4 +1,4 @@
-"""Bounds on the influence: a function for each form of a model, which calls the compiled loop of its theorem."""
+"""Bounds on the influence: a function for each internal form of models calls the compiled loop of its theorem."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def pack_pairs(
 
 @theorem_for(PairTables)
 def pair_table_rows(form: PairTables, wanted: WantedRows) -> Bounds:
-    """Bound the influence by Theorem 4, by its sharper form with unaries, and by affordable enumeration."""
+    """Bound the influence in pairwise models by Theorem 4 of the paper, a sharper form, and affordable enumeration."""
     entry = wanted.entries(form.start)
     packed = pack_pairs(
         form.cardinalities[wanted.positions], form.unary_start[wanted.positions], form.unary,
@@ -247,7 +247,7 @@ def pair_table_rows(form: PairTables, wanted: WantedRows) -> Bounds:
 
 
 def _find_bounds(packed: Packed, wanted: WantedRows, bounds: Bounds) -> None:
-    """Fill in bounds by Theorem 4; in rows where that takes too long, compare potentials with their mean."""
+    """Fill in bounds by Theorem 4 of the paper; where that takes too long, compare potentials with their mean."""
     start, k_own, k_other = packed.start, packed.k_own, packed.k_other
     own = np.repeat(k_own, np.diff(start)).astype(float)
     rows, coarse = split_rows(start, 0.5 * (own + 16) * k_other.astype(float) ** 2, own * k_other)
@@ -273,7 +273,7 @@ def _find_bounds(packed: Packed, wanted: WantedRows, bounds: Bounds) -> None:
 
 @theorem_for(LabelPairs)
 def label_pair_rows(form: LabelPairs, wanted: WantedRows) -> Bounds:
-    """Bound the influence by Theorem 4, from couplings and unaries, and by affordable enumeration."""
+    """Bound the influence in Potts models by Theorem 4 of the paper, a sharper form, and affordable enumeration."""
     strength, k, start = form.couplings.data[wanted.entries(form.couplings.indptr)], form.states, wanted.start
     given, count = form.given_unaries, len(wanted.positions)
     unary = np.zeros((count, 0)) if given is None else given[wanted.positions]
@@ -311,7 +311,7 @@ def label_pair_rows(form: LabelPairs, wanted: WantedRows) -> Bounds:
 
 @theorem_for(SpinPairs)
 def spin_pair_rows(form: SpinPairs, wanted: WantedRows) -> Bounds:
-    """Bound the influence by Theorem 5, or by its exact form for variables with few enough neighbours."""
+    """Bound the influence in Ising models by Theorem 5 of the paper, or exactly for variables with few neighbours."""
     degrees = np.diff(wanted.start)
     degree, limit = int(degrees.max(initial=0)), BEST_DEGREE
     if wanted.method == "exact":
@@ -329,7 +329,10 @@ def spin_pair_rows(form: SpinPairs, wanted: WantedRows) -> Bounds:
 
 @theorem_for(SpinTerms)
 def spin_term_rows(form: SpinTerms, wanted: WantedRows) -> Bounds:
-    """Bound the influence by Theorem 6 (tightened unless the method is "paper") and by affordable enumeration."""
+    """Bound the influence in models of spins by Theorem 6 of the paper and by affordable enumeration.
+
+    The theorem is tightened unless the method is "paper".
+    """
     bounds = wanted.no_bounds()
     if wanted.method != "exact":
         widest = int(np.diff(wanted.start).max(initial=0))

@@ -50,10 +50,10 @@ def update_bits(order, place, steps, number, neighbor, threshold, certain, keys,
 def set_bits(order, place, steps, number, stride, neighbor, threshold, never, keys, x):
     """Update bounding sets of binary variables, 64 runs to a word.
 
-    The chance of state 1 must rise or fall with each neighbour. Row i of x holds the lowest state of variable i, row n
-    + i the highest. neighbor[i] are the rows whose configuration gives the smallest chance, then those with the largest
-    chance. Both ends compare the same random number with their own threshold. Step t uses the random bits of number +
-    stride * t. No probability is exactly 1: all entries of `never` are false.
+    A set is held by its lowest state (row i of x) and its highest (row n + i); both compare the same random number with
+    a threshold, which depends on the states of the neighbours. The probability of state 1 must rise or fall with each
+    neighbour: neighbor[i] are the rows of x that make it smallest, then those that make it largest. Step t uses the
+    random bits of number + stride * t. No probability may be exactly 1: all entries of `never` are false.
     """
     n, W = threshold.shape[0], keys.shape[1]
     random, mask = np.empty(W, dtype=np.uint64), np.empty(threshold.shape[1], dtype=np.uint64)

@@ -482,7 +482,7 @@ def field_steps(
 def spread(at, allowance, order, start, columns, C, g, v, total):
     """Pull the weights v back through the steps of an order, last step first; total[0] adds up v_i^2 g_i.
 
-    `at[0]` counts finished steps.
+    g_i is a given number for each variable i, such as the variance of its update. `at[0]` counts finished steps.
     """
     spent = 0
     while at[0] < order.size and spent < allowance:

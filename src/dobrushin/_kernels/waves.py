@@ -48,9 +48,9 @@ def levels(order, start, neighbor, n):
 
 @kernel
 def _stretch(lag, lo, hi, m, sweeps):
-    """Return which of the places lo to hi - 1 round m updates: those whose lag is from m - sweeps + 1 to m.
+    """Return the range of the places lo to hi - 1 that are updated in round m.
 
-    The places are sorted by lag.
+    A place is updated in the rounds lag to lag + sweeps - 1; the places are sorted by lag.
     """
     if lo == hi or lag[lo] > m or lag[hi - 1] <= m - sweeps:
         return lo, lo

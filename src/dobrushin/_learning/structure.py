@@ -142,7 +142,7 @@ class Structure:
         return frozen(prefix_sums(arity.astype(np.int64))), frozen(scope), frozen(self.table_start[self.table_of])
 
     def tables(self, entries: Floats) -> FactorTables:
-        """Return the factors as a form in which each factor has its own table, given all table entries."""
+        """Return a model's factors as tables, one table for each factor, given all table entries."""
         scope_start, scope, first = self.shape
         start, entry = row_entries(first, self.table_start[self.table_of + 1] - first)
         return FactorTables(self.sizes, scope_start, scope, start, entries[entry])

@@ -244,7 +244,7 @@ class FactorTables(ScopedForm):
 
     @classmethod
     def from_blocks(cls, cardinalities: Ints, blocks: list[tuple[Array, Floats]]) -> FactorTables:
-        """Make the form from blocks of valid factors of equal shape: scopes (F, arity) and flat tables (F, size)."""
+        """Make tables from blocks of F valid factors of equal shape: scopes (F, arity) and flat tables (F, size)."""
 
         def join(which: int, dtype: Any) -> tuple[Ints, Array]:
             parts = [block[which] for block in blocks]
@@ -385,11 +385,11 @@ class FactorTables(ScopedForm):
         return {}
 
     def _select(self, variables: Bools, factors: Bools) -> FactorTables:
-        """Return the form of some variables and of factors that contain no other variables."""
+        """Return the model restricted to some variables and to factors that contain no other variables."""
         return self._take(np.flatnonzero(variables), np.flatnonzero(factors)).off_by(self.error)
 
     def _take(self, inside: Ints, factors: Ints) -> FactorTables:
-        """Return the form of the variables at increasing positions `inside` and of some factors over them."""
+        """Return the model restricted to the variables at positions `inside` (increasing) and to some factors."""
         scope_start, members = self._scopes_of(factors)
         table_start, cells = rows_at(self.table_start, factors)
         sizes = np.asarray(self.sizes[inside])

@@ -234,7 +234,7 @@ class CoupledForm(DivisibleForm):
 
     @abstractmethod
     def _replace(self, couplings: Any, kept: Ints) -> Form:
-        """Return the form of the variables `kept` with other couplings and unchanged fields or unaries."""
+        """Return the model of the variables `kept` with other couplings and unchanged fields or unaries."""
 
     def parts(self) -> PartSource:
         return self

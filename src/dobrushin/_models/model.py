@@ -76,7 +76,7 @@ class Model(WithGraph):
 
     @property
     def _lowered(self) -> Variables:
-        """Return the form; for a lazy model the source of its parts."""
+        """Return the model's internal form; for a lazy model the object that builds any part of it."""
         return self._form
 
     def __getstate__(self) -> dict[str, Any]:
@@ -284,7 +284,7 @@ class Model(WithGraph):
         return self._part_model(rest, self._labels_at(kept), kept)
 
     def _part_model(self, form: Form, labels: Sequence[Hashable], positions: Ints) -> Model:
-        """Make the model of some variables from its form, with their state names; it shares this model's cache."""
+        """Make the model of some variables from its internal form; it shares state names and cache with this model."""
         part = form.to_model(labels)._name_states(self._names_of(positions))
         part._memory.share(self._memory)
         return part
@@ -358,14 +358,14 @@ class Model(WithGraph):
             raise ArgumentError("evidence", "possible", got="a forbidden state", where=where)
 
     def _region(self, updated: Ints) -> tuple[Form, ScanRegion]:
-        """Return a form, and the region of it around the updated variables (increasing positions).
+        """Return the model's internal form, and its region around the updated variables (increasing positions).
 
-        The region has these variables and their neighbours.
+        The region has these variables and their neighbours. A lazy model returns the form of this part only.
         """
         return self._form, region_of(self._form, updated)
 
     def _form_of(self, region: ScanRegion) -> Form:
-        """Return the form to which the positions in `region.place` refer."""
+        """Return the internal form of the model in which the region's variables have the positions `region.place`."""
         return self._form
 
     # -- identity --------------------------------------------------------------------------
@@ -402,7 +402,7 @@ class Model(WithGraph):
         return digest.hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the other model has the same form and equal parameters, labels and names of states."""
+        """Return whether the other model has the same internal form, parameters, labels and names of states."""
         if self is other:
             return True
         if not isinstance(other, Model):

@@ -230,7 +230,7 @@ class PairTables(DivisibleForm):
         )
 
     def _take(self, inside: Ints, edges: Ints, unary: Floats) -> PairTables:
-        """Return the form of the variables at positions `inside`, with some edges between them and these unaries."""
+        """Return the model of the variables at positions `inside`, with some edges between them and these unaries."""
         own, cells = rows_at(self.unary_start, inside)[1], rows_at(self.table_start, edges)[1]
         return PairTables(self.sizes[inside], unary[own], own_numbers(inside, self.edges[edges]), self.table[cells])
 

@@ -255,7 +255,7 @@ class Kernel(Runner):
     @classmethod
     @abstractmethod
     def make(cls, form: Form, region: ScanRegion) -> Kernel:
-        """Make the kernel for a region of a form."""
+        """Make the kernel for a region of a model (in its internal form)."""
 
 
 # Kernels by name, in the order in which they are asked whether they are worth it.

@@ -67,7 +67,7 @@ def needed_variables(layout: Layout, asked: NDArray[np.int64]) -> NDArray[np.boo
 
 
 def make_steps(made: MiniBuckets, asked: NDArray[np.int64]) -> tuple[BucketSteps, float]:
-    """Return the steps of a try, and a bound on the total rounding error of its random numbers.
+    """Return the steps of an importance sample, and a bound on the total rounding error of its random numbers.
 
     The variables are drawn in reverse elimination order.
     """
@@ -123,7 +123,7 @@ def _columns(rows: list[tuple[int, ...]], width: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Tries(Runner):
-    """Runner for tries: `read` returns each weight (as `_WORDS` words) and the states of the wanted variables."""
+    """Runner for importance samples (tries): `read` returns each weight and the states of the wanted variables."""
 
     steps: Any  # arguments of the loop
     asked: NDArray[np.int64]  # variables to keep
@@ -160,12 +160,12 @@ class Tries(Runner):
     @property
     @abstractmethod
     def drawn(self) -> int:
-        """Return the number of variables that a completed try draws."""
+        """Return the number of variables that a completed importance sample draws."""
 
     @property
     @abstractmethod
     def try_seconds(self) -> float:
-        """Return the seconds that a completed try takes on one core."""
+        """Return the seconds that a completed importance sample takes on one core."""
 
     @property
     def dtype(self) -> Any:
@@ -189,7 +189,7 @@ class Tries(Runner):
 
 
 class BucketTries(Tries):
-    """Runner for tries whose proposal and bound come from mini-buckets."""
+    """Runner for importance samples whose proposal and bound come from mini-buckets."""
 
     steps: BucketSteps
 
@@ -207,7 +207,7 @@ class BucketTries(Tries):
 
 
 class EnvelopeTries(Tries):
-    """Runner for tries whose proposal and bound come from a Gaussian envelope."""
+    """Runner for importance samples whose proposal and bound come from a Gaussian envelope."""
 
     steps: EnvelopeLaw
 
@@ -224,7 +224,7 @@ class EnvelopeTries(Tries):
 
 
 class WeightedDraws(NamedTuple):
-    """The tries whose weight is not 0.
+    """The importance samples (tries) whose weight is not 0.
 
     Attributes
     ----------

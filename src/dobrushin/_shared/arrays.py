@@ -128,7 +128,10 @@ def inflation(operations: int) -> float:
 
 
 def weighted_sum(weights: Floats, bounds: Floats, operations: int) -> float:
-    """Bound a weighted sum of bounds from above, with the rounding of it and of `operations` before. [trusted]"""
+    """Bound a weighted sum of bounds from above, rounding errors included. [trusted]
+
+    `operations` is the number of rounded operations from which the bounds themselves come.
+    """
     terms = len(weights)
     # Any order of the additions has this error bound. Products below the normal range lose up to 2^-1075 each.
     total = float(weights @ bounds) + terms * 2.0**-1074

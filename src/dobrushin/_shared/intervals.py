@@ -46,7 +46,10 @@ def lower_limit(successes: ArrayLike, trials: int, error: float) -> Floats:
 
 
 def _beta_quantile(a: Floats, b: Floats, error: float) -> Floats:
-    """Return the x with I_x(a, b) = error, by SciPy, or by bisection where SciPy's inverse is inaccurate."""
+    """Return the quantile of the beta distribution with parameters a and b at the level `error`.
+
+    It is computed by SciPy, or by bisection where SciPy's inverse is inaccurate.
+    """
     a, b = np.broadcast_arrays(a, b)
     x = np.array(special.betaincinv(a, b, error))
     wrong = ~(np.abs(special.betainc(a, b, x) - error) <= _BELIEVED * error)

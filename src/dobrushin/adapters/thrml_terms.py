@@ -56,7 +56,7 @@ class EnergyTerms:
         return number
 
     def key(self, spins: Iterable[Any], categories: Iterable[Any], table: NDArray[Any]) -> tuple[Key, Any]:
-        """Return the key of a term, and its table in the order of the key."""
+        """Return the key of a term (numbers of its spins and categories), and its table with axes in that order."""
         own = [self.add_node(node, True) for node in spins]
         others = [self.add_node(node, False) for node in categories]
         if len({*own, *others}) < len(own) + len(others):

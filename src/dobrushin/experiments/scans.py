@@ -34,7 +34,7 @@ def paper_ising(rows: int = 10, cols: int = 10, seed: int = 0, fields: bool = Tr
 def make_scan(method: str, influence: db.Influence, steps: int, targets: Any = None) -> db.Scan:
     """Return a scan by one of the paper's methods, or by a greedy search followed by one round of DoGS.
 
-    No choice is guided: the paper's objective chooses alone.
+    Scans are chosen by the bound itself, as in the paper, never by a scaled influence matrix.
 
     Examples
     --------

@@ -52,7 +52,10 @@ Function = Callable[[Truth, NDArray[np.int64]], NDArray[Any]]
 
 
 def _rule(body_fails: int, fails: int) -> Function:
-    """Return h for a rule: 1 if it holds, `body_fails` if the body fails, `fails` if only the head fails."""
+    """Return the function h(states) of a rule's factor.
+
+    Its value is 1 if the rule holds, `body_fails` if its body does not hold, and `fails` if only its head does not.
+    """
     return lambda truth, _: np.where(truth[:-1].all(axis=0), np.where(truth[-1], 1, fails), body_fails)
 
 
@@ -214,7 +217,7 @@ def _positions(
 
 
 def _read_factors(file: Source, counts: list[int], graph: _Graph) -> FactorTables:
-    """Read all factors; those with the same function, shape and compared values share a table of h."""
+    """Read all factors; those with the same function, shape and compared values share a table."""
     data, n = np.frombuffer(file.data, dtype=np.uint8), len(graph.sizes)
     file.require_memory(_FACTOR_BYTES * len(data), "factors")
     start = _starts(file, counts[2])

@@ -71,7 +71,7 @@ def positions_at(scan: Scan, times: NDArray[np.int64], generator: np.random.Gene
 
 
 def _moments(steps: int, points: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Return `points` of all steps: one at random from each of as many stretches of equal length.
+    """Choose `points` step numbers at random, one in each of `points` equal stretches of the scan.
 
     Every k-th step of a cycle could always update the same variable, so that the choice is random.
     """

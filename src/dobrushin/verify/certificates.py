@@ -166,7 +166,10 @@ def _by_closed_forms(hood: Neighbourhood) -> tuple[list[float], float]:
 
 
 def _lead(tables: list[Array], x: int, y: int, elsewhere: Array) -> float:
-    """Bound from below the log-odds of the likeliest own state, half-way between states x and y."""
+    """Bound from below the log-odds of the likeliest own state against all others together.
+
+    The log-tables are averaged over the two states x and y of the neighbour.
+    """
     ahead = elsewhere + sum(_leads(0.5 * (table[x] + table[y])) for table in tables)
     np.fill_diagonal(ahead, math.inf)
     with np.errstate(over="ignore"):

@@ -33,10 +33,9 @@ LUMP = 0.1  # seconds of work that are charged together
 
 
 class Magnet:
-    """A ferromagnet as a graph.
+    """A ferromagnet as a graph: an edge for each coupled pair, in the order of the file.
 
-    It has the edges of the pairs, in the order of the file, and then an edge to the ghost for each
-    field.
+    Then comes an edge for each field, to an additional variable: the ghost.
     """
 
     def __init__(self, part: ProofPart, numbers: Array, colours: Array) -> None:
@@ -202,7 +201,7 @@ class ClusterReplay:
         return False
 
     def _beside(self, variable: int, state: list[int], chain: int) -> list[int]:
-        """Return the other ends of the open edges at a variable or the ghost."""
+        """Return the other ends of the open edges at a variable, or at the ghost (the fields)."""
         near = self.magnet.near[variable]
         self._pay(PER_VISIT * (1 + len(near)))
         return [other for edge, other in near if state[edge] & chain]
@@ -222,7 +221,7 @@ class ClusterReplay:
 
 
 class LinkCounts(Counts):
-    """Counts of draws in which a target is connected with the ghost or the other target."""
+    """Counts of draws in which a target is connected with the other target, or else the ghost."""
 
     def width(self, question: ProofQuestion) -> int:
         """Return 2, since two numbers are counted: of connected and of undecided draws."""

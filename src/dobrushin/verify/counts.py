@@ -104,7 +104,10 @@ class Counts:
     """Counts of the outcomes of a part of a proof, all or some blocks of which are drawn again."""
 
     def __init__(self, part: ProofPart, walk: Any, more: int = 1) -> None:
-        """A second try of bounding sets has `more` times as many runs as the first."""
+        """Read the planned and the drawn numbers of chains.
+
+        Where bounding sets are tried a second time, that run has `more` times as many chains.
+        """
         self.part, self.walk, self.proof, plan = part, walk, part.proof, part.plan
         drawn, self.block = part.outcome["drawn"], part.outcome["block"]
         trials, self.chains = plan["trials"] * more, plan["chains"] * more
@@ -184,11 +187,14 @@ class Counts:
         return np.concatenate(columns, axis=1)
 
     def width(self, question: ProofQuestion) -> int:
-        """Return how many numbers are counted: one per joint state and, for sets, open runs."""
+        """Return how many numbers are counted: one per joint state and, for sets, open runs.
+
+        A run is open if some variable of the question has not coalesced.
+        """
         return question.cells + self.walk.is_sets
 
     def cells(self, question: ProofQuestion, own: Array) -> Array:
-        """Return what each outcome counts as: the number of its joint state, or that of open runs.
+        """Return the column in which each outcome is counted: its joint state, or "not coalesced".
 
         For a bound on a joint law only runs that did not coalesce are counted.
         """
@@ -233,7 +239,7 @@ class Counts:
             proof.within(k, row, is_low, self.is_above(1.0 - high + wider, outside, level / 2.0))
 
     def _check_mean(self, k: int, bias: float, level: float) -> None:
-        """Check the interval of a mean; an open run may have any value in the range."""
+        """Check the interval of a mean; a run without coalescence may have any value in range."""
         proof, question, count = self.proof, self.part.questions[k], self.means[k]
         digits = self.final[[self.row[v] for v in question.variables], :count]
         unit = (question.value(np.maximum(digits, 0)) - question.least) / question.span

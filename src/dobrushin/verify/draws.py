@@ -74,7 +74,10 @@ class Walk:
     """Simulator of a part's chains or bounding sets, which share a scan, a start and a seed."""
 
     def __init__(self, part: ProofPart, order: Steps, mark: tuple[int, ...] = ()) -> None:
-        """The numbers in `mark` extend the seed, so that sets have random words of their own."""
+        """Read the kernel, the start and the seed of a part.
+
+        The numbers in `mark` extend the seed, so that bounding sets have random words of their own.
+        """
         proof, plan, run = part.proof, part.plan, part.plan["run"]
         self.factors, self.order, self.budget = proof.factors, order, proof.budget
         self.kernel, self.words = plan["kernel"], plan.get("words", 0)
@@ -203,7 +206,7 @@ class Walk:
         return value, 2.0**-53, lambda c: (2 * int(word[c]) + half, 2 ** (bits + 1))
 
     def _begin(self, streams: Streams, variable: int, end: int) -> Digits:
-        """Return the states in which chains start at a variable, or an end of the full set."""
+        """Return the states in which chains start at a variable; for bounding sets, `end`."""
         fixed = end if self.is_sets else self.start[variable]
         if fixed >= 0:
             return np.full(self.lanes * len(streams.key), fixed, dtype=np.int16)
@@ -233,10 +236,10 @@ class Walk:
 
 
 def _draw(hood: Neighbourhood, seen: list[Digits], uniform: Uniform, rises: bool) -> Digits:
-    """Draw states by uniform numbers, given the states of the neighbours.
+    """Draw states by uniform numbers u, given the states of the neighbours.
 
-    If the kernel rises, the state is the number of cumulative probabilities that are at most u;
-    else it is 1 if u is below the probability of 1.
+    With `rises`, the state is the number of cumulative probabilities that are at most u; without,
+    it is 1 if u is below the probability of 1.
     """
     u, slack, exact = uniform
     require(

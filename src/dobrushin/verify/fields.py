@@ -75,7 +75,7 @@ class Field:
             require(reach, "Levels do not reach the ends of their box.")
 
     def _read_pulls(self) -> None:
-        """Read the neighbours of each variable, with the couplings -Q_ij."""
+        """Read the neighbours j of each variable i, with the negated couplings -Q_ij."""
         self.pulls: list[list[tuple[int, float]]] = [[] for _ in self.m]
         for scope, table in self.proof.factors.pairs:
             *zeros, pull = table.ravel().tolist()
@@ -193,7 +193,7 @@ class _Answers:
         proof.within(k, 0, is_low, is_high)
 
     def _mean(self, q: ProofQuestion, mean: float, low: float, high: float) -> tuple[bool, bool]:
-        """Check a mean: the average, widened by its random error, the bias and the drift."""
+        """Check a mean: an average, widened by random error, bias and rounding of draws."""
         rest = self.level - self.n * self.slip
         require(
             rest > 0.0, "The stated probability of larger drift is too large for the confidence."

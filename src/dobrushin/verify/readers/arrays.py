@@ -52,7 +52,7 @@ def read_npz(data: bytes, inside: Array, budget: Budget) -> ModelFile:
 def _field_of(
     arrays: Mapping[str, Array], inside: Array, pairs: Iterable[tuple[Scope, float]]
 ) -> ModelFile:
-    """Return a field: the parameters of single variables, and -Q_ij as the factor of each pair."""
+    """Return a field: parameters of single variables, and negated couplings of pairs."""
     values = np.split(arrays["values"], arrays["value_start"][1:-1])
     singles = {
         i: np.array([*(arrays[name][i] for name in TERMS), *values[i]]) for i in inside.tolist()

@@ -63,8 +63,9 @@ def read_graph(path: str, inside: Array, budget: Budget) -> ModelFile:
 
 
 def _outcome(function: int, states: Array, wanted: list[int] | None) -> Array:
-    """Return the function h of a factor in every joint state; the head of a rule is its last
-    variable.
+    """Return the value of a factor's function in every joint state of its variables.
+
+    In a rule the last variable is the head, and the others are the body.
     """
     agreeing = (states[:-1] == states[-1]).sum(axis=0)
     if wanted is None:
