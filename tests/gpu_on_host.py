@@ -23,11 +23,25 @@ using std::exp;
 using std::fma;
 #define __global__
 #define __device__
+#define __constant__ static const
 #define __shared__ static
 #define __forceinline__ inline
 #define __launch_bounds__(threads, blocks)
 struct Place { unsigned x, y, z; };
 extern "C" { Place threadIdx, blockIdx, blockDim, gridDim; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+union Double {
+    double number;
+    struct { int low, high; } half;
+};
+inline double __hiloint2double(int high, int low) {
+    Double both;
+    both.half = {low, high};
+    return both.number;
+}
+inline int __double2hiint(double number) { return Double{number}.half.high; }
+inline int __double2loint(double number) { return Double{number}.half.low; }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __ffsll(long long x) { return __builtin_ffsll(x); }

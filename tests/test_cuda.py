@@ -9,7 +9,6 @@ import pytest
 
 import dobrushin as db
 import gpu_on_host
-from dobrushin._coalescence.sets import choose_sets
 from dobrushin._kernels.generator import mix
 from dobrushin._sampling.batches import Job, run_batch
 from dobrushin._sampling.cuda import device_chains, device_kernel
@@ -166,50 +165,6 @@ def test_ties_after_all_bits_are_those_of_the_cpu():
     assert cpu[:, 5].tolist() == [0, 1, 0]
 
 
-@pytest.mark.parametrize("degree", [4, 6])
-def test_sets_are_those_of_the_cpu(gpu, degree):
-    rng = np.random.default_rng(degree)
-    model = ising(rng, degree)
-    n = model.n_variables
-    scan = scan_of(n, 5 * n + 7, rng)
-    made = choose_sets(model, scan)
-    assert made.name == "set bits"
-    cpu, moved = both(made, scan, range(10_000 if gpu[1] else 200))
-    assert cpu.dtype == moved.dtype
-    assert (cpu == moved).all()
-    assert 0 < (cpu < 0).mean() < 1
-
-
-@pytest.mark.parametrize("states", [2, 3, 9, 33])
-def test_sets_of_labels_are_those_of_the_cpu(gpu, states):
-    rng = np.random.default_rng(states)
-    unaries = np.where(rng.random((4, 5, states)) < 0.2, -np.inf, 2.0 * rng.normal(size=(4, 5, states)))
-    unaries[..., 0] = 0.0
-    model = db.Potts.grid(4, 5, states=states, couplings=rng.normal(0, 1.5, 31), unaries=unaries)
-    scan = scan_of(20, 67, rng)
-    made = choose_sets(model, scan)
-    assert made.name == "set labels"
-    cpu = states_of_both(gpu, made, scan)
-    assert 0 < (cpu < 0).mean() < 1 or states == 33  # so many labels all settle
-
-
-@pytest.mark.parametrize("states", [2, 3, 5, 34])
-def test_races_of_factors_are_those_of_the_cpu(gpu, states):
-    """Mixed cardinalities, factors of up to five variables, forbidden states."""
-    rng = np.random.default_rng(states)
-    sizes = [states, *rng.integers(2, 4, size=7).tolist()]
-    scopes = [(0, 1), (1, 2, 3), (2, 4), (3, 4, 5, 6), (6, 7), (0, 7), (5,), (1, 2, 4, 6, 7)]
-    tables = [rng.normal(0, 0.7, size=[sizes[v] for v in scope]) for scope in scopes]
-    tables[3][rng.random(tables[3].shape) < 0.1] = -np.inf
-    tables[3][0, 0, 0, 0] = 0.0
-    model = db.FactorGraph(sizes, list(zip(scopes, tables, strict=True)))
-    scan = scan_of(8, 61, rng)
-    made = choose_sets(model, scan)
-    assert made.name == "set race"
-    cpu = states_of_both(gpu, made, scan)
-    assert 0 < (cpu < 0).mean() < 1
-
-
 @pytest.mark.parametrize("states", [2, 3, 8, 33, 130])
 def test_potts_labels_are_those_of_the_cpu(gpu, states):
     rng = np.random.default_rng(states)
@@ -242,6 +197,23 @@ def test_other_kernels_make_the_draws_of_the_cpu(gpu, kernel):
     assert cpu.dtype == moved.dtype
     assert (cpu == moved).all()
     assert len(np.unique(cpu)) > 1
+
+
+@pytest.mark.parametrize("kernel", ["field", "potts"])
+@pytest.mark.parametrize("chains", [384, 385, 700, 1024])
+@pytest.mark.usefixtures("gpu")
+def test_threads_with_several_chains_make_the_draws_of_the_cpu(kernel, chains, monkeypatch):
+    """Also where the last threads have fewer."""
+    monkeypatch.setattr(device_chains, "MIN_LANES_CHAINS", 384)
+    rng = np.random.default_rng(chains)
+    model = db.Potts.grid(4, 5, states=5, couplings=0.4) if kernel == "potts" else dense(rng, 27, False)
+    scan = scan_of(model.n_variables, 30, rng)
+    made = choose_kernel(model, scan, 1000, kernel)
+    lanes = device_chains.LANES[made.device_loop]
+    assert lanes > 1
+    assert device_kernel.BLOCK * (lanes - 1) <= 384
+    cpu, moved = both(made, scan, range(5, 5 + chains))
+    assert (cpu == moved).all()
 
 
 @pytest.mark.parametrize("kernel", ["field", "table", "conditional", "factors", "potts", "dense"])
@@ -401,16 +373,6 @@ def test_runs_are_looked_at_now_and_then():
     assert moved.look(10**12) == 1
 
 
-@pytest.mark.usefixtures("gpu")
-def test_what_the_gpu_cannot_do_is_said():
-    couplings = np.triu(np.random.default_rng(0).normal(size=(20, 20)), 1)
-    scan = db.Scan.systematic(20, 30)
-    made = choose_sets(db.Ising(couplings + couplings.T), scan)
-    with pytest.raises(db.errors.ArgumentError, match="'cpu' for the kernel 'set field'"):
-        on_backend(made, scan, 1, "cuda")
-    assert on_backend(made, scan, 10**9, "auto") is made
-
-
 def test_a_missing_gpu_is_one_clear_sentence(monkeypatch):
     model = ising(np.random.default_rng(0), 4)
     scan = db.Scan.systematic(30, 10)
@@ -454,15 +416,6 @@ def test_backends_give_the_same_samples(name, model, tmp_path):
         db.sample(model, scan, run=db.RunOptions(backend=b), initial=begin, **options) for b in ("cpu", "cuda")
     )
     assert (cpu.states == cuda.states).all()
-
-
-@pytest.mark.usefixtures("gpu")
-def test_backends_give_the_same_certificate():
-    model = MODELS[0][1]
-    scan = db.Scan.systematic(30, 300)
-    cpu, cuda = (db.coalescence(model, scan, runs=300, seed=1, run=db.RunOptions(backend=b)) for b in ("cpu", "cuda"))
-    assert (cpu.value, cpu.failures, cpu.update_error) == (cuda.value, cuda.failures, cuda.update_error)
-    assert (cpu.per_variable == cuda.per_variable).all()
 
 
 @pytest.mark.parametrize("method", ["dobrushin", "coalescence"])

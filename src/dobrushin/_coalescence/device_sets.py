@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dobrushin._coalescence.sets import SetRunner
 from dobrushin._sampling import cuda
 from dobrushin._sampling.cuda.device_chains import DeviceWords
-from dobrushin._sampling.cuda.device_kernel import DeviceKernel
+from dobrushin._sampling.cuda.device_kernel import DeviceKernel, States, in_parts
 from dobrushin._shared.device import Function, cupy
 
 
@@ -41,13 +41,12 @@ class DeviceSetBits(_DeviceSets, DeviceWords):
 
 
 class DeviceSetLabels(_DeviceSets):
-    """The kernel `SetLabels` on the GPU: a flag for each label of each variable tells whether the label is possible."""
+    """The kernel `SetLabels` on the GPU: a bit for each label of a variable, 32 labels in a word."""
 
-    reader: ClassVar[str] = "settled_labels"
     lanes: ClassVar[int] = 1
     batch: ClassVar[int] = 2**20
     chunk: ClassVar[int] = 10**9
-    width: ClassVar[Any] = np.uint8
+    width: ClassVar[Any] = np.uint32
 
     @property
     def depth(self) -> int:
@@ -58,23 +57,32 @@ class DeviceSetLabels(_DeviceSets):
         options = ("-fmad=false", f"-DLABELS={self.host.words}", f"-DDEPTH={self.depth}")
         return Function(cuda.__name__, ("generator.cuh", "states.cuh", "races.cu"), name, options)
 
+    def _column(self) -> NDArray[Any]:
+        inside = np.clip(self.host.states[:, None] - 32 * np.arange(-(-self.host.words // 32)), 0, 32)
+        column: NDArray[Any] = ((1 << inside) - 1).astype(np.uint32).reshape(-1, 1)
+        return column
+
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
-        return self._unpack(self.reader, x, rows, chains)
+        return self._unpack("settled_sets", x, rows, chains)
+
+    def read(self, x: Any, rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
+        if isinstance(x, States):
+            return super().read(x, rows, chains)
+        # The host holds the states in the form of the GPU, which its own kernel cannot read.
+        out = np.empty((len(rows), chains), dtype=self.dtype)
+
+        def part(lo: int, hi: int) -> None:
+            out[:, lo:hi] = super(DeviceSetLabels, self).read(States(cupy().asarray(x[:, lo:hi])), rows, hi - lo)
+
+        in_parts(chains, part)
+        return out
 
 
 class DeviceSetRace(DeviceSetLabels):
-    """The kernel `SetRace` on the GPU: a bit for each label of a variable, 32 labels in a word."""
+    """The kernel `SetRace` on the GPU: the same sets, for any factors."""
 
-    reader: ClassVar[str] = "settled_sets"
     chunk: ClassVar[int] = 10**8
-    width: ClassVar[Any] = np.uint32
 
     @property
     def depth(self) -> int:
         return max(1, int(np.diff(self.host.factors.m_start).max(initial=0)))
-
-    def _column(self) -> NDArray[Any]:
-        words = -(-self.host.largest // 32)
-        inside = np.clip(self.host.states[:, None] - 32 * np.arange(words), 0, 32)
-        column: NDArray[Any] = ((1 << inside) - 1).astype(np.uint32).reshape(-1, 1)
-        return column

@@ -86,8 +86,7 @@ class SetLabels(FlagKernel):
         return k * (7.0 + np.diff(self.region.start)) / 99.0
 
     def device_tables(self) -> tuple[Any, ...]:
-        rows = narrowed(self.region.start, self.region.neighbor)
-        return *rows, self.delay, self.unary, np.int32(self.region.size)
+        return *narrowed(self.region.start, self.region.neighbor), self.delay, self.unary
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.uint8]:
         """Return the initial flags: every label of every variable is possible, and no variable has coalesced."""

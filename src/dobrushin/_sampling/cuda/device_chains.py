@@ -14,6 +14,9 @@ from dobrushin._shared.device import Function, cupy, launch
 PLANES = 12
 # Steps of a dense model whose local fields come from one product of matrices, as in labels.cu, and chains in a product.
 BLOCK_STEPS, MAX_DENSE_CHAINS = 32, 2**17
+# Chains of a thread on a cycle, by loop, for few labels and many chains: measured. A thread reads as far beyond a row
+# as its last chain is from its first, which must be less than a row is long.
+LANES, MAX_LANES_LABELS, MIN_LANES_CHAINS = {"update_field": 4, "update_potts": 2}, 8, 2**18
 # Words of shared memory that hold one chain: code is compiled for one of these numbers.
 HELD_WORDS = (8, 16, 32, 64, 96)
 
@@ -87,11 +90,15 @@ class DeviceLabels(CountingKernel):
         needed = -(-self.rows // (32 // bits))
         return next((words for words in HELD_WORDS if needed <= words), 0)
 
-    def _compiled(self, name: str, words: int = 0) -> Function:
-        """Return a CUDA function compiled for the model's number of states and `words` of shared memory per chain."""
+    def _compiled(self, name: str, words: int = 0, lanes: int = 1) -> Function:
+        """Return a CUDA function compiled for the model's number of states.
+
+        Each thread has `lanes` chains, each of them in `words` words of shared memory.
+        """
         state = "signed char" if self.dtype == np.int8 else "int"
-        options = ["-fmad=false", f"-DLABELS={self.host.largest}", f"-DSTATE={state}"]
-        options += [f"-DHELD={words}", f"-DTHREADS={BLOCK}"] if words else []
+        options = ["-fmad=false", f"-DLABELS={self.host.largest}", f"-DSTATE={state}", f"-DTHREADS={BLOCK}"]
+        options += [f"-DHELD={words}"] if words else []
+        options += [f"-DLANES={lanes}"] if lanes > 1 else []
         return Function(__package__, ("generator.cuh", "states.cuh", "labels.cu"), name, tuple(options))
 
     def _begin(self, columns: range, keys: Any) -> Any:
@@ -108,8 +115,11 @@ class DeviceLabels(CountingKernel):
         drawn = (route.thresholds, np.int32(route.last))
         return *cycle, *drawn, np.uint64(step), np.int32(steps), np.int32(self.rows)
 
-    def _loop(self, route: Route) -> Function:
-        return self._compiled(self.host.device_loop, self._words if route.last >= 0 else 0)
+    def _loop(self, route: Route, columns: int) -> tuple[Function, int]:
+        loop, is_random, lanes = self.host.device_loop, route.last >= 0, 1
+        if not is_random and columns >= MIN_LANES_CHAINS and self.host.largest <= MAX_LANES_LABELS:
+            lanes = LANES.get(loop, 1)
+        return self._compiled(loop, self._words if is_random else 0, lanes), BLOCK * -(-columns // (BLOCK * lanes))
 
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
         return x[rows, :chains]

@@ -123,14 +123,15 @@ class DeviceKernel(Runner):
         cycle = (route.order, np.int32(len(route.order)), np.int32(route.place))
         return *cycle, np.uint64(step), np.int32(steps)
 
-    def _loop(self, route: Route) -> Function:
-        """Return the CUDA function that runs the steps of a route."""
-        return self._compiled(self.host.device_loop)
+    def _loop(self, route: Route, columns: int) -> tuple[Function, int]:
+        """Return the CUDA function that runs the steps of a route, and the number of its threads."""
+        return self._compiled(self.host.device_loop), columns
 
     def _update(self, x: Any, route: Route, step: int, steps: int, keys: Any) -> None:
         """Run `steps` steps of a route in all columns."""
         arguments = (*self._way(route, step, steps), *self.tables(), keys, x, np.uint32(x.shape[1]))
-        launch(self._loop(route), x.shape[1], BLOCK, arguments)
+        function, threads = self._loop(route, x.shape[1])
+        launch(function, threads, BLOCK, arguments)
 
     def _unpack(self, name: str, x: Any, rows: Any, chains: int, *about: Any) -> Any:
         """Return the states of some rows, unpacked by the CUDA function `name`; `about` are its further arguments."""
@@ -165,7 +166,7 @@ class DeviceKernel(Runner):
         def fill(lo: int, hi: int) -> None:
             x[:, lo:hi] = begin(columns[lo:hi]).get()
 
-        _in_parts(len(columns), fill)
+        in_parts(len(columns), fill)
         return x
 
     def load(self, states: NDArray[np.int64]) -> Any:
@@ -193,7 +194,7 @@ class DeviceKernel(Runner):
 
         most = self.most_together
         if not isinstance(x, States):
-            _in_parts(x.shape[1], part)
+            in_parts(x.shape[1], part)
         elif work.segment.is_random and len(columns) > most:
             for lo in range(0, len(columns), most):
                 few = x.array[:, lo : lo + most].copy()
@@ -223,7 +224,7 @@ class DeviceKernel(Runner):
 
         for lo in range(0, len(rows), MAX_GRID_ROWS):
             hi = min(lo + MAX_GRID_ROWS, len(rows))
-            _in_parts(hi - lo, lambda a, b, lo=lo: part(lo + a, lo + b))  # type: ignore[misc]
+            in_parts(hi - lo, lambda a, b, lo=lo: part(lo + a, lo + b))  # type: ignore[misc]
         return out
 
     def tables(self) -> tuple[Any, ...]:
@@ -275,7 +276,7 @@ def out_of_memory() -> type[Exception]:
     return error
 
 
-def _in_parts(columns: int, act: Callable[[int, int], None]) -> None:
+def in_parts(columns: int, act: Callable[[int, int], None]) -> None:
     """Call `act` for ranges that cover all columns, halving the ranges whenever the GPU runs out of memory."""
     size, lo = columns, 0
     while lo < columns:

@@ -1,41 +1,56 @@
-// Gibbs updates of variables with up to LABELS states, one chain a thread; see _kernels/labels.py. States have the
+// Gibbs updates of variables with up to LABELS states, LANES chains a thread; see _kernels/labels.py. States have the
 // layout [variable, chain]. Compiled without fused multiply-add, so that sums and products are rounded as they are
 // there. See states.cuh for LABELS, STATE and EACH.
 
-// What all kernels of chains take, and how they begin and end: a thread has the column of its chain, and the words of its
-// steps. Where chains draw their steps by themselves, threads of a warp look at other variables each. Such small models
-// are compiled with HELD: each chain is held in so many words, packed, of the fast memory of its block of THREADS, where
-// all words of a chain are in one bank, its own within a warp.
+// What all kernels of chains take, and how they begin and end: a thread has LANES chains, which are THREADS apart, and
+// the words of their next steps. The last threads may have fewer: they read beyond the end of a row, where the next row
+// begins (the last row of all is spare), and write nothing there.
+// Where chains draw their steps by themselves, a thread has one chain, and threads of a warp look at other variables
+// each. Such small models are compiled with HELD: each chain is held in so many words, packed, of the fast memory of its
+// block of THREADS, where all words of a chain are in one bank, its own within a warp.
+#ifndef LANES
+#define LANES 1
+#endif
+#ifndef THREADS
+#define THREADS 128
+#endif
+#define EACH_LANE _Pragma("unroll") for (int l = 0; l < LANES; l++)
 #define ROUTE                                                                                                         \
     const int *__restrict__ order, int length, int place, const u64 *__restrict__ thresholds, int last, u64 step,     \
         int steps, int rows
 #define BEGIN                                                                                                         \
-    const u32 c = blockIdx.x * blockDim.x + threadIdx.x;                                                              \
+    const u32 c = blockIdx.x * (THREADS * LANES) + threadIdx.x;                                                       \
     if (c >= chains) return;                                                                                          \
     STATE* column = x + c;                                                                                            \
-    const u64 key = keys[c], gamma = keys[chains + c];                                                                \
-    u64 base = key + gamma * step;                                                                                    \
+    const u64 key = keys[c];                                                                                          \
+    u64 base[LANES], gamma[LANES];                                                                                    \
+    EACH_LANE {                                                                                                       \
+        const u32 own = c + l * THREADS < chains ? c + l * THREADS : c;                                               \
+        gamma[l] = keys[chains + own];                                                                                \
+        base[l] = keys[own] + gamma[l] * step;                                                                        \
+    }                                                                                                                 \
     FETCH
 #ifdef HELD
 #define BITS (LABELS <= 2 ? 1u : LABELS <= 4 ? 2u : LABELS <= 16 ? 4u : 8u)
 #define EACH_WORD (32u / BITS)
-#define GET(j) (int)(own[(u32)(j) / EACH_WORD * THREADS] >> (u32)(j) % EACH_WORD * BITS & ((1u << BITS) - 1u))
-#define SET(i, state) put(own, i, (u32)(state))
+#define GET(j, l) (int)(own[(u32)(j) / EACH_WORD * THREADS] >> (u32)(j) % EACH_WORD * BITS & ((1u << BITS) - 1u))
+#define SET(i, l, state) put(own, i, (u32)(state))
 #define FETCH                                                                                                         \
     __shared__ u32 held[HELD * THREADS];                                                                              \
     u32* own = held + threadIdx.x;                                                                                    \
     for (int w = 0; w < HELD; w++) own[w * THREADS] = 0u;                                                             \
-    for (int j = 0; j < rows; j++) SET(j, column[(size_t)chains * j]);
+    for (int j = 0; j < rows; j++) SET(j, 0, column[(size_t)chains * j]);
 #define END                                                                                                           \
-    for (int j = 0; j < rows; j++) column[(size_t)chains * j] = (STATE)GET(j);
+    for (int j = 0; j < rows; j++) column[(size_t)chains * j] = (STATE)GET(j, 0);
 __device__ __forceinline__ void put(u32* own, u32 i, u32 state) {
     const u32 shift = i % EACH_WORD * BITS;
     u32* word = own + i / EACH_WORD * THREADS;
     *word = (*word & ~(((1u << BITS) - 1u) << shift)) | state << shift;
 }
 #else
-#define GET(j) (int)column[(size_t)chains * (j)]
-#define SET(i, state) column[(size_t)chains * (i)] = (STATE)(state)
+#define GET(j, l) (int)column[(u64)chains * (u32)(j) + (l) * THREADS]
+#define SET(i, l, state)                                                                                              \
+    if ((l) == 0 || c + (l) * THREADS < chains) column[(u64)chains * (u32)(i) + (l) * THREADS] = (STATE)(state)
 #define FETCH
 #define END
 #endif
@@ -45,7 +60,7 @@ __device__ __forceinline__ void put(u32* own, u32 i, u32 state) {
 __device__ __forceinline__ int variable(
     const int* order, int length, int& place, const u64* thresholds, int last, u64 key, u64 gamma, u64 number)
 {
-    if (last < 0) {
+    if (LANES > 1 || last < 0) {
         const int i = order[place];
         place = place + 1 == length ? 0 : place + 1;
         return i;
@@ -74,17 +89,17 @@ KERNEL(, start_labels)(
 }
 ENTRY(, start_labels)
 
-// The number of partial sums, but for the last, that u times the total is not below.
+// The number of partial sums, but for the last, that u times the total is not below. They do not decrease.
 __device__ __forceinline__ int draw(const double* sums, double total, int k, u64 word) {
     const double u = (double)(word >> 11) * UNIT * total;
     int label = 0;
     EACH
     for (int a = 0; a < LABELS - 1; a++)
-        if (a < k - 1) label += sums[a] <= u;
+        if (a < k - 1 && sums[a] <= u) label = a + 1;
     return label;
 }
 
-#define NEXT(t) variable(order, length, place, thresholds, last, key, gamma, step + (t))
+#define NEXT(t) variable(order, length, place, thresholds, last, key, gamma[0], step + (t))
 
 // A Potts model; `strength` and `unary` are exponentials.
 KERNEL(, update_potts)(
@@ -94,71 +109,101 @@ KERNEL(, update_potts)(
     BEGIN
     for (int t = 0; t < steps; t++) {
         const int i = NEXT(t);
-        double weight[LABELS];
+        double weight[LANES][LABELS];
         EACH
-        for (int a = 0; a < LABELS; a++) weight[a] = unary[(size_t)i * LABELS + a];
-        const int end = start[i + 1];
-        for (int e = start[i]; e < end; e++) {
-            const double f = strength[e];
-            const int other = GET(neighbor[e]);
-#if LABELS <= 32
-            EACH
-            for (int a = 0; a < LABELS; a++)
-                if (other == a) weight[a] *= f;
-#else
-            weight[other] *= f;
-#endif
+        for (int a = 0; a < LABELS; a++) {
+            const double own = unary[(size_t)i * LABELS + a];
+            EACH_LANE weight[l][a] = own;
         }
-        EACH
-        for (int a = 1; a < LABELS; a++) weight[a] += weight[a - 1];
-        SET(i, draw(weight, weight[LABELS - 1], LABELS, mix(base)));
-        base += gamma;
+        const int end = start[i + 1];
+#pragma unroll 4
+        for (int e = start[i]; e < end; e++) {
+            const int j = neighbor[e];
+            const double f = strength[e];
+            EACH_LANE {
+                const int other = GET(j, l);
+#if LABELS <= 32
+                EACH
+                for (int a = 0; a < LABELS; a++)  // `*=` would be a product and two selections
+                    if (other == a) weight[l][a] = __dmul_rn(weight[l][a], f);
+#else
+                weight[l][other] *= f;
+#endif
+            }
+        }
+        EACH_LANE {
+            EACH
+            for (int a = 1; a < LABELS; a++) weight[l][a] += weight[l][a - 1];
+            SET(i, l, draw(weight[l], weight[l][LABELS - 1], LABELS, mix(base[l])));
+            base[l] += gamma[l];
+        }
     }
     END
 }
 ENTRY(, update_potts)
 
-// As in _kernels/elementary.py.
+// The exponential of _kernels/elementary.py: coefficients of Taylor's polynomial from degree 2 on.
+__constant__ double TAYLOR[] = {
+    1.0 / 2.0, 1.0 / 6.0, 1.0 / 24.0, 1.0 / 120.0, 1.0 / 720.0, 1.0 / 5040.0, 1.0 / 40320.0, 1.0 / 362880.0,
+    1.0 / 3628800.0, 1.0 / 39916800.0, 1.0 / 479001600.0, 1.0 / 6227020800.0};
+__constant__ double LOG2E = 1.4426950408889634;
 __device__ __forceinline__ double exponential(double t) {
-    t = t > -700.0 ? t : -700.0;
-    t = t < 700.0 ? t : 700.0;
-    union { double number; long long bits; } y, p;
-    y.number = t * 1.4426950408889634 + 6755399441055744.0;
-    const double k = y.number - 6755399441055744.0;
-    const double r = (t - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10;
+    // 700 and more in size, seen in the upper half of the number: comparing numbers takes twice the time.
+    const int upper = __double2hiint(t);
+    if ((upper & 0x7FFFFFFF) >= 0x4085E000) t = __hiloint2double((upper & 0x80000000) | 0x4085E000, 0);
+    const double y = t * LOG2E + 6755399441055744.0, k = y - 6755399441055744.0;
+    const double r = (t - k * LN2_HIGH) - k * LN2_LOW;
     const double r2 = r * r, r4 = r2 * r2;
-    const double low = (1.0 + r) + r2 * (1.0 / 2.0 + r * (1.0 / 6.0));
-    const double middle = (1.0 / 24.0 + r * (1.0 / 120.0)) + r2 * (1.0 / 720.0 + r * (1.0 / 5040.0));
-    const double high = (1.0 / 40320.0 + r * (1.0 / 362880.0)) + r2 * (1.0 / 3628800.0 + r * (1.0 / 39916800.0));
-    const double top = 1.0 / 479001600.0 + r * (1.0 / 6227020800.0);
-    p.number = low + r4 * (middle + r4 * (high + r4 * top));
-    p.bits += (long long)((u64)y.bits << 52);
-    return p.number;
+    const double low = (1.0 + r) + r2 * (TAYLOR[0] + r * TAYLOR[1]);
+    const double middle = (TAYLOR[2] + r * TAYLOR[3]) + r2 * (TAYLOR[4] + r * TAYLOR[5]);
+    const double high = (TAYLOR[6] + r * TAYLOR[7]) + r2 * (TAYLOR[8] + r * TAYLOR[9]);
+    const double top = TAYLOR[10] + r * TAYLOR[11];
+    const double p = low + r4 * (middle + r4 * (high + r4 * top));
+    return __hiloint2double(__double2hiint(p) + (__double2loint(y) << 20), __double2loint(p));
 }
 
+// A spin of 0 or 1 as -1.0 or +1.0.
+__device__ __forceinline__ double spin(int state) { return __hiloint2double(0xBFF00000u + 0x80000000u * state, 0); }
+
+// With several chains a thread, so many registers that all states of four neighbours are read at once.
+#if LANES > 1
+#define ROOMY __launch_bounds__(THREADS, 5)
+#else
+#define ROOMY
+#endif
+
 // An Ising model of any degree: the sums, four neighbours at a time, are those of _kernels/spins.py.
-KERNEL(, update_field)(
+KERNEL(ROOMY, update_field)(
     ROUTE, const int* __restrict__ start, const int* __restrict__ neighbor, const double* __restrict__ theta,
     const double* __restrict__ field, const u64* __restrict__ keys, STATE* x, u32 chains)
 {
     BEGIN
-#define SPIN(e) (2.0 * GET(neighbor[e]) - 1.0)
     for (int t = 0; t < steps; t++) {
         const int i = NEXT(t);
-        double h = field[i];
+        double h[LANES];
+        EACH_LANE h[l] = field[i];
         const int end = start[i + 1];
         int e = start[i];
-        for (; e + 4 <= end; e += 4)
-            h += (theta[e] * SPIN(e) + theta[e + 1] * SPIN(e + 1)) + (theta[e + 2] * SPIN(e + 2) + theta[e + 3] * SPIN(e + 3));
-        for (; e < end; e++) h += theta[e] * SPIN(e);
-        const double u = (double)(mix(base) >> 11);
-        SET(i, u * (1.0 + exponential(-2.0 * h)) < 9007199254740992.0);
-        base += gamma;
+        // A coupling times a spin is exact, so that a fused addition rounds as one after the product does.
+        for (; e + 4 <= end; e += 4) {
+            int state[4][LANES];
+#pragma unroll
+            for (int k = 0; k < 4; k++) EACH_LANE state[k][l] = GET(neighbor[e + k], l);
+            EACH_LANE {
+                const double first = theta[e] * spin(state[0][l]), third = theta[e + 2] * spin(state[2][l]);
+                h[l] += fma(theta[e + 1], spin(state[1][l]), first) + fma(theta[e + 3], spin(state[3][l]), third);
+            }
+        }
+        for (; e < end; e++) EACH_LANE h[l] = fma(theta[e], spin(GET(neighbor[e], l)), h[l]);
+        EACH_LANE {
+            const double u = (double)(mix(base[l]) >> 11);
+            SET(i, l, u * (1.0 + exponential(-2.0 * h[l])) < 9007199254740992.0);
+            base[l] += gamma[l];
+        }
     }
-#undef SPIN
     END
 }
-ENTRY(, update_field)
+ENTRY(ROOMY, update_field)
 
 // An Ising model with many neighbours whose sums are exact, so that they may be made in any order: see
 // _kernels/spins.py. The local fields of TOGETHER steps are made in one pass through the states; later ones follow what
@@ -182,7 +227,7 @@ extern "C" __global__ void update_dense(
             hi = reach[2 * i[k] + 1] > hi ? reach[2 * i[k] + 1] : hi;
         }
         for (int j = lo; j < hi; j++) {
-            const double spin = 2.0 * GET(j) - 1.0;
+            const double spin = 2.0 * GET(j, 0) - 1.0;
             const double* row = columns + (size_t)n * j;
 #pragma unroll
             for (int k = 0; k < TOGETHER; k++) h[k] = fma(row[i[k]], spin, h[k]);
@@ -190,16 +235,16 @@ extern "C" __global__ void update_dense(
 #pragma unroll
         for (int k = 0; k < TOGETHER; k++) {
             if (k < count) {
-                const double u = (double)(mix(base) >> 11);
+                const double u = (double)(mix(base[0]) >> 11);
                 const int spin = u * (1.0 + exponential(-2.0 * h[k])) < 9007199254740992.0;
-                const double change = 2.0 * (spin - GET(i[k]));
-                SET(i[k], spin);
+                const double change = 2.0 * (spin - GET(i[k], 0));
+                SET(i[k], 0, spin);
                 if (change != 0.0) {
                     const double* row = columns + (size_t)n * i[k];
 #pragma unroll
                     for (int m = k + 1; m < TOGETHER; m++) h[m] = fma(row[i[m]], change, h[m]);
                 }
-                base += gamma;
+                base[0] += gamma[0];
             }
         }
     }
@@ -247,9 +292,9 @@ extern "C" __global__ void update_table(
     for (int t = 0; t < steps; t++) {
         const int i = NEXT(t);
         size_t cell = (size_t)i << width;
-        for (int k = 0; k < width; k++) cell += (size_t)GET(neighbor[i * width + k]) << k;
-        SET(i, mix(base) >> 1 < table[cell]);
-        base += gamma;
+        for (int k = 0; k < width; k++) cell += (size_t)GET(neighbor[i * width + k], 0) << k;
+        SET(i, 0, mix(base[0]) >> 1 < table[cell]);
+        base[0] += gamma[0];
     }
     END
 }
@@ -292,14 +337,14 @@ KERNEL(CROWDED, update_conditional)(
     for (int t = 0; t < steps; t++) {
         const int i = NEXT(t), k = states[i];
         const int begin = g_start[i], end = g_start[i + 1];
-        const double u = (double)(mix(base) >> 11) * UNIT;
-        base += gamma;
+        const double u = (double)(mix(base[0]) >> 11) * UNIT;
+        base[0] += gamma[0];
         double weight[LABELS];
         int label = 0;
         for (int g = begin; g < end; g++) {
             long long cell = first[g];
             for (int m = m_start[g]; m < m_start[g + 1]; m++)
-                cell += (long long)GET(member[m]) * stride[m];
+                cell += (long long)GET(member[m], 0) * stride[m];
             if (g == begin) {
                 load_row(table + cell, end - begin == 1 ? k - 1 : k, weight);  // partial sums have no last one
             } else {
@@ -327,7 +372,7 @@ KERNEL(CROWDED, update_conditional)(
             for (int a = 0; a < LABELS - 1; a++)
                 if (a < k - 1) label += weight[a] <= scaled;
         }
-        SET(i, label);
+        SET(i, 0, label);
     }
     END
 }
@@ -349,7 +394,7 @@ KERNEL(, update_factors)(
         for (int f = f_start[i]; f < end; f++) {
             long long cell = base_cell[f];
             for (int m = m_start[f]; m < m_start[f + 1]; m++)
-                cell += (long long)GET(member[m]) * stride[m];
+                cell += (long long)GET(member[m], 0) * stride[m];
             const double* entry = table + cell;
             EACH
             for (int a = 0; a < LABELS; a++)
@@ -365,8 +410,8 @@ KERNEL(, update_factors)(
                 total += exp(weight[a] - top);
                 weight[a] = total;
             }
-        SET(i, draw(weight, total, k, mix(base)));
-        base += gamma;
+        SET(i, 0, draw(weight, total, k, mix(base[0])));
+        base[0] += gamma[0];
     }
     END
 }
