@@ -1,9 +1,10 @@
 """Exact answers: the UAI instances in full, large grids and images, and Bayesian networks against pyAgrum.
 
-    python benchmarks/exact.py [uai] [images] [networks] [--only NAME ...] [--seconds 60]
+    python benchmarks/exact.py [uai] [images] [networks] [roofline] [--only NAME ...] [--seconds 60]
 
-Needs the data folder that DOBRUSHIN_DATA names. Each model is answered in a process of its own, so that its memory and
-its time are its own; kernels are compiled before. pyAgrum is left out where it is not installed.
+Needs the data folder that DOBRUSHIN_DATA names, but for `roofline`, which compares the rate of sums with what memory
+and arithmetic allow. Each model is answered in a process of its own, so that its memory and its time are its own;
+kernels are compiled before. pyAgrum and opt_einsum are left out where they are not installed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from rich.table import Table
 
 import dobrushin as db
 from dobrushin._exact.engine import plan_sums
+from dobrushin._exact.program import build
+from dobrushin._kernels import contraction
 from peers import is_installed
+from plain import sum_entry
 
 # Published marginals that are off by more than their last digit.
 _UNRELIABLE = {"relational_2", "relational_3", "relational_4", "relational_5"}
@@ -43,14 +47,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     chosen = parser.parse_args()
     folder = Path(os.environ.get("DOBRUSHIN_DATA", ""))
-    if not (folder / "uai").is_dir():
+    if chosen.parts != ["roofline"] and not (folder / "uai").is_dir():
         sys.exit("DOBRUSHIN_DATA names no data folder.")
     _warm_up()
     console = Console(width=150)
+    parts = {"uai": _uai, "images": _images, "networks": _networks, "roofline": _roofline}
     for part in chosen.parts:
-        console.print(
-            {"uai": _uai, "images": _images, "networks": _networks}[part](folder, chosen.only, chosen.seconds)
-        )
+        console.print(parts[part](folder, chosen.only, chosen.seconds))
 
 
 def _warm_up() -> None:
@@ -248,6 +251,76 @@ def _posteriors_by_pyagrum(path: Path) -> dict[str, Any]:
 
     elapsed, marginals = _best_of_three(infer)
     return {"seconds": elapsed, "marginals": marginals}
+
+
+# -- the rate of sums beside what the machine allows ---------------------------------------------
+
+# A sum of products out[q, z] = sum_y a[y, q] f[y, z], by the states of a variable and the variables of q.
+_SHAPES = {"binary, in the first cache": (2, 9), "binary, in the second cache": (2, 13), "binary, in memory": (2, 20),
+           "3 states": (3, 9), "5 states": (5, 7), "20 states": (20, 4)}  # fmt: skip
+
+
+def _roofline(folder: Path, only: list[str], seconds: float) -> Table:
+    del folder, seconds
+    table = Table(title="State entries per nanosecond of one thread, in processor time")
+    headings = ("a message times a factor", "entries", "ours", "plain C", "opt_einsum", "memory", "arithmetic", "share")
+    for heading in headings:
+        table.add_column(heading)
+    for name, (states, variables) in _SHAPES.items():
+        if only and name not in only:
+            continue
+        kept = states**variables
+        entries = kept * states * states
+        ours, einsum = _rate_of_step(states, variables), _rate_of_einsum(states, kept)
+        row = [f"{name}: {states} x {variables}", f"{entries:.2g}", f"{ours:.2f}"]
+        limits = sum_entry(kept, states, states, max(3, int(3e7 / entries)))
+        if limits is None:
+            table.add_row(*row, "no compiler", einsum)
+            continue
+        plain, word, product = limits
+        # The message is read once and the result written once.
+        memory, arithmetic = entries / (2 * kept * states * word), 1.0 / product
+        share = ours / min(memory, arithmetic)
+        table.add_row(*row, f"{1 / plain:.2f}", einsum, f"{memory:.2f}", f"{arithmetic:.2f}", f"{share:.0%}")
+    return table
+
+
+def _rate_of_step(states: int, variables: int) -> float:
+    """Entries per nanosecond of the first step of a program that multiplies a message by a factor."""
+    y, z = 0, variables + 1
+    order = list(range(variables + 2))
+    program = build([states] * (variables + 2), [tuple(range(y, z)), (y, z)], order, [])
+    store = np.random.default_rng(0).random(program.length)
+    bounds = [np.zeros(len(program.offset), dtype=kind) for kind in (np.int64, float, float, float)]
+    place = np.full(variables + 2, -1, dtype=np.int64)
+    fixed = (program.sizes, program.scope_start, program.scope, program.offset, *program.steps)
+    best = _best_time(lambda: contraction.run_steps(0, 1, *fixed, store, place, 0.0, *bounds))
+    return int(program.entries[0]) / best / 1e9
+
+
+def _rate_of_einsum(states: int, kept: int) -> str:
+    if not is_installed("opt_einsum"):
+        return "not installed"
+    import opt_einsum
+
+    rng = np.random.default_rng(0)
+    message, factor = rng.random((states, kept)), rng.random((states, states))
+    best = _best_time(lambda: opt_einsum.contract("yq,yz->qz", message, factor))
+    return f"{kept * states * states / best / 1e9:.2f}"
+
+
+def _best_time(call: Any) -> float:
+    """Least processor time of a call, among calls of half a second together."""
+    call()
+    times: list[float] = []
+    while sum(times) < 0.5:
+        begin = time.process_time_ns()
+        for _ in range(repeats := 1 if not times or times[-1] > 1e-3 else 100):
+            call()
+        times.append((time.process_time_ns() - begin) / 1e9 / repeats)
+        if len(times) > 1000:
+            break
+    return min(times[1:] or times)
 
 
 if __name__ == "__main__":

@@ -20,16 +20,25 @@ def gibbs_update(model: db.Ising | db.Potts, sweeps: int, runs: int = 3) -> floa
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model"
         _write(model, file)
-        return _time_in_c("gibbs", file, sweeps, runs)
+        return _first(_run_c("gibbs", file, sweeps, runs))
 
 
 def bit_plane(runs: int = 20) -> float | None:
     """Nanoseconds for one plane of random bits of 2048 chains with four neighbours each; None likewise."""
-    return _time_in_c("planes", runs)
+    return _first(_run_c("planes", runs))
 
 
-def _time_in_c(name: str, *arguments: object) -> float | None:
-    """The first number that a program prints."""
+def sum_entry(kept: int, summed: int, new: int, runs: int = 20) -> list[float] | None:
+    """Nanoseconds for an entry of a sum, for 8 streamed bytes, and for a multiplication and addition; None likewise."""
+    return _run_c("sums", kept, summed, new, runs)
+
+
+def _first(numbers: list[float] | None) -> float | None:
+    return None if numbers is None else numbers[0]
+
+
+def _run_c(name: str, *arguments: object) -> list[float] | None:
+    """The numbers that a program prints."""
     compiler = next(filter(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")), None)
     if compiler is None:
         return None
@@ -39,7 +48,7 @@ def _time_in_c(name: str, *arguments: object) -> float | None:
             return None
         command = [program, *map(str, arguments)]
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return float(printed.split()[0])
+    return [float(word) for word in printed.split()]
 
 
 def _write(model: db.Ising | db.Potts, path: Path) -> None:

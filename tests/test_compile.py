@@ -125,3 +125,14 @@ def test_without_a_compiler_one_sentence_says_so():
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0
     assert "NUMBA_DISABLE_JIT" in done.stdout
+
+
+def test_the_log_says_once_that_code_is_compiled_and_what_does_it_beforehand(tmp_path):
+    listen = "import logging; logging.basicConfig(level=logging.INFO)\n"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for lines in (1, 0):  # the second process finds compiled code
+        done = subprocess.run(
+            [sys.executable, "-c", listen + WORK], capture_output=True, text=True, env=environment, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("'dobrushin warmup' compiles all of them beforehand") == lines

@@ -55,7 +55,7 @@ class SetLabels(FlagKernel):
     error: NDArray[np.float64]
     name: ClassVar[str] = "set labels"
     twin: ClassVar[Any] = DeviceSetLabels
-    rate: ClassVar[float] = 1e7
+    rate: ClassVar[float] = 2.9e7
 
     @classmethod
     def fits(cls, form: Form) -> bool:
@@ -112,7 +112,7 @@ class SetRace(FlagKernel):
     error: NDArray[np.float64]
     name: ClassVar[str] = "set race"
     twin: ClassVar[Any] = DeviceSetRace
-    rate: ClassVar[float] = 3e7
+    rate: ClassVar[float] = 3.4e7
 
     @classmethod
     def fits(cls, form: Form) -> bool:

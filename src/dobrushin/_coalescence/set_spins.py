@@ -41,7 +41,7 @@ class SetBits(SetKernel):
     name: ClassVar[str] = "set bits"
     lanes: ClassVar[int] = 64
     batch: ClassVar[int] = 4096
-    rate: ClassVar[float] = 1.2e9
+    rate: ClassVar[float] = 3.4e9
     twin: ClassVar[Any] = DeviceSetBits
 
     @classmethod
@@ -64,11 +64,11 @@ class SetBits(SetKernel):
 
     @property
     def costs(self) -> NDArray[np.float64]:
-        return np.full(self.region.size, 12.0 if self.neighbor.shape[1] > 8 else 1.0)
+        return np.full(self.region.size, 4.5 if self.neighbor.shape[1] > 8 else 1.0)
 
     @property
     def step(self) -> float:
-        return 4e-6 if self.neighbor.shape[1] > 8 else 4e-7
+        return 5e-7 if self.neighbor.shape[1] > 8 else 2.5e-7
 
     def device_tables(self) -> tuple[Any, ...]:
         return self.neighbor.astype(np.uint32), self.threshold, np.uint32(self.region.size)
@@ -85,7 +85,8 @@ class SetBits(SetKernel):
 
     def go(self, x: NDArray[Any], steps: SetSteps, keys: NDArray[np.uint64]) -> None:
         never = np.zeros(self.threshold.shape[1], dtype=np.bool_)
-        bits.set_bits(*steps, self.neighbor, self.threshold, frozen(never), keys, x)
+        wide = True if self.neighbor.shape[1] > 8 else None
+        bits.set_bits(*steps, wide, self.neighbor, self.threshold, frozen(never), keys, x)
 
     def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         out = np.empty((len(rows), chains), dtype=np.int16)
@@ -104,7 +105,7 @@ class SetField(SetKernel):
     name: ClassVar[str] = "set field"
     lanes: ClassVar[int] = 1
     batch: ClassVar[int] = 64
-    rate: ClassVar[float] = 1e8
+    rate: ClassVar[float] = 2.5e8
 
     @classmethod
     def fits(cls, form: Form) -> bool:

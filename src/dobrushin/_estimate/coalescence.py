@@ -178,16 +178,17 @@ class _SetRun(Run):
         super().__init__(method, error, tallies, sequence, running)
         self.sequence = child_seed(sequence, *_OWN, number)
         self.kernel, self.number, self.runs = method.kernel, number, method.first_runs * more
-        self.kept: list[NDArray[np.int16]] = []  # final states of each block, if few enough
+        self.kept: list[NDArray[np.int16]] = []  # final states of each block, for a proof
         self.files = files  # number of checkpoints that the first batch has opened
 
     @property
-    def is_kept(self) -> bool:
+    def has_few_states(self) -> bool:
         """Return whether the final states are few enough to be kept for a proof."""
         return self.runs * len(self.query.labels) <= _KEPT_STATES
 
     def draw(self) -> None:
-        counts = not self.is_kept and all(question.is_counted_by_kernels for question in self.query.questions)
+        is_kept = self.query.proof and self.has_few_states
+        counts = not is_kept and all(question.is_counted_by_kernels for question in self.query.questions)
         room = self.runs if counts else self.room
         while self.done < self.runs:
             numbers = range(self.done, min(self.done + room, self.runs))
@@ -209,7 +210,7 @@ class _SetRun(Run):
                 tally.add_counts(table[:, 1:], table[:, 0])
         else:
             digits = block.settled[:, -1].astype(np.int64)
-            if self.is_kept:
+            if self.query.proof and self.has_few_states:
                 self.kept.append(block.settled[:, -1])
             states = self.as_states(digits)
             for question, tally in zip(self.query.questions, self.tallies, strict=True):
@@ -219,7 +220,7 @@ class _SetRun(Run):
 
     @property
     def can_wait(self) -> bool:
-        return self.runs <= self.room and self.is_kept and self.kernel.twin is not None
+        return self.runs <= self.room and self.has_few_states and self.kernel.twin is not None
 
     def job(self) -> tuple[Job, range]:
         runner = on_backend(self.kernel, self.scan, self.runs, "cuda")
@@ -269,7 +270,7 @@ class _Pilot:
         self.spent, self.seconds = 0, 0.0
         self.tried: tuple[Scan, SetKernel] | None = None
         most = _PILOT_STATES // len(query.labels) // 64 * 64
-        self.runs = max(_PILOT_RUNS[0], min(_PILOT_RUNS[1], most, self._runs(query.tolerance) // 512 * 64))
+        self.runs = max(_PILOT_RUNS[0], min(_PILOT_RUNS[1], most, self._runs(query.tolerance) // 2048 * 64))
 
     def proposal(self, why: str) -> BoundingSets | None:
         """Propose the cheapest scan that reaches the tolerance.

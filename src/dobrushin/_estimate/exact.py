@@ -91,7 +91,7 @@ class Exact(Method):
             advice = raised if can_have_more(refusal.required) else ""
             raise cls.refuse(f"sums would take {all_bytes}, {more} more than they may{advice}.") from None
         distinct = list({id(plan): plan for plan in plans}.values())
-        seconds = sum(search + plan.seconds_on(query.backend) for plan in distinct)
+        seconds = sum(plan.seconds_on(query.backend) for plan in distinct)  # the search for an order is done
         cut = [plan for plan in distinct if isinstance(plan, CutPlan)]
         if cut and not by_name and seconds > allowed_seconds(query, _PATIENCE):
             whole = max(plan.whole_bytes for plan in cut)

@@ -52,8 +52,9 @@ _LOOKS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
 _FEWEST = 64
 # With a time limit there are more looks, each at this multiple of the number of draws before.
 _FURTHER, _FURTHER_LOOKS = 1.15, 40
-# Seconds per draw for the interval of one row, and the largest product of draws and rows in one block.
-_SECONDS_PER_PAIR, _PAIRS_AT_ONCE = 6e-8, 2**22
+# Seconds per draw for the interval of one row (benchmarks/rates.py), and the largest product of draws and rows in one
+# block. Most answers end at the third look, so that a plan counts the intervals of as many draws as these looks have.
+SECONDS_PER_PAIR, _PAIRS_AT_ONCE, _EXPECTED_LOOKS = 6e-8, 2**22, sum(_LOOKS[:3])
 # Largest share of the wealth that is bet, and number of draws for which the pilot counts in the first bets.
 _LARGEST_BET, _PRIOR = 0.9, 100.0
 # Share of the error probability that is kept for the rounding of uniform random numbers to 53 bits.
@@ -235,13 +236,16 @@ def _choose(query: Query) -> _Proposed:
 
 
 def _use_buckets(query: Query) -> _Proposed:
-    """Return the proposal made of mini-buckets: of the pilot's size, or of a larger size if that is less work."""
+    """Return the proposal made of mini-buckets: of the pilot's size, or of a larger size if that is less work.
+
+    Larger mini-buckets are not looked at if an answer comes soon.
+    """
     made = _make(query, _FEW_BITS)
     runner, pilot = _look(query, made, f"mini-buckets of {_FEW_BITS:.0f} bits")
-    aim, error, seconds = _aim(query), query.error, runner.try_seconds / cores()
+    aim, error, seconds = _aim(query), query.error, _seconds_per_draw(query, runner)
     tries = pilot.tries(aim, error)
     few = _Proposed(made, pilot, _FEW_BITS, tries, tries * seconds, runner.drawn)
-    if made.is_exact:
+    if made.is_exact or few.seconds <= SOON_SECONDS:
         return few
     tries = Pilot(pilot.mean**_GAIN, pilot.mean ** (2.0 * _GAIN) / pilot.share).tries(aim, error)
     total = _PASSES * _layout(query, _MANY_BITS).pass_seconds + tries * seconds
@@ -274,7 +278,12 @@ def _use_envelope(query: Query) -> _Proposed | None:
     except np.linalg.LinAlgError:
         raise Weights.refuse(f"no {_ENVELOPE} was found: the potentials are too large.") from None
     tries = pilot.tries(_aim(query), query.error)
-    return _Proposed(made, pilot, 0.0, tries, tries * runner.try_seconds / cores(), runner.drawn)
+    return _Proposed(made, pilot, 0.0, tries, tries * _seconds_per_draw(query, runner), runner.drawn)
+
+
+def _seconds_per_draw(query: Query, runner: Tries) -> float:
+    """Return the expected seconds of a draw on all cores, and of its share of the intervals, which take one core."""
+    return runner.try_seconds / cores() + SECONDS_PER_PAIR * _EXPECTED_LOOKS * sum(map(len, query.questions))
 
 
 def _look(query: Query, made: Proposal, name: str) -> tuple[Tries, Pilot]:
@@ -392,7 +401,7 @@ class _WeightRun(Run):
                 running = self.running_block()
                 if running.deadline is not NO_DEADLINE:  # some of the time is left to the intervals
                     left = running.deadline.left
-                    left = max(left / 2, left - _SECONDS_PER_PAIR * rows * numbers.stop)
+                    left = max(left / 2, left - SECONDS_PER_PAIR * rows * numbers.stop)
                     running = replace(running, deadline=Deadline(left, "The call"))
                 block = draw_weighted(self.runner, numbers, self.sequence, running, self.seed)
                 self.done += block.tries

@@ -41,8 +41,8 @@ from dobrushin._shared.memory import bytes_text, can_have_more
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin.errors import BudgetError
 
-# Time of a step by itself, and for each combination of states.
-_SECONDS_PER_TABLE, _SECONDS_PER_ENTRY = 5e-5, 1.2e-9
+# Seconds of a step by itself, and of each combination of states (benchmarks/rates.py).
+_SECONDS_PER_TABLE, _SECONDS_PER_ENTRY = 1.5e-6, 1.6e-9
 # Seconds on the GPU, measured by benchmarks/gpu_sums.py, and the entries from which on it is used.
 _SECONDS_PER_LAUNCH, _SECONDS_PER_PRODUCT, _ENTRIES_FOR_DEVICE = 4e-4, 6e-11, 2**28
 # Programs whose factors have at most this number of variables in all are kept.
@@ -170,7 +170,7 @@ def plan_sums(tables: FactorTables, groups: Sequence[Scope], limit: float, worki
         scope = np.concatenate([tables.scope, *(np.array(g, dtype=np.int64) for g in wide)])
         near = adjacency(start, scope, tables.n_variables)
     working = Working() if working is None else working
-    order = find_order(near, tables.cardinalities, working)
+    order = find_order(near, tables.cardinalities, working, largest=limit / 8.0)
     return SumPlan(list(groups), _program(tables, order.variables, groups), order.variables).require(limit)
 
 

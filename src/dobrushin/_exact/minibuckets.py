@@ -24,8 +24,8 @@ from dobrushin._models.factors import FactorTables
 from dobrushin._shared.arrays import UNIT, Floats, Ints, frozen, prefix_sums
 from dobrushin._shared.call import LateError, checked, current_deadline
 
-# Seconds of a round of matching per entry of all mini-buckets, and per bucket (benchmarks/strong.py).
-SECONDS_PER_ENTRY, _SECONDS_PER_BUCKET = 1e-7, 1e-4
+# Seconds of a round of matching for each entry of a mini-bucket and table in it (benchmarks/rates.py).
+_SECONDS_PER_ENTRY = 4.4e-8
 # Rounds of matching by beliefs; the first step and the smallest, by which factor steps grow, and by which they are cut
 # where they raise the bound; and the least that a round has to gain.
 _ROUNDS, _STEP, _LEAST_STEP, _GROWTH, _CUT, _LITTLE = 30, 0.5, 0.04, 1.1, 0.4, 0.05
@@ -82,14 +82,10 @@ class Layout(NamedTuple):
         return math.prod(int(self.sizes[v]) for v in scope)
 
     @property
-    def entries(self) -> float:
-        """Return the number of table entries of all mini-buckets."""
-        return float(sum(self.length(b.axes(r)) for b in self.buckets for r in range(len(b.groups))))
-
-    @property
     def pass_seconds(self) -> float:
         """Return the estimated seconds to send all messages and all beliefs once."""
-        return SECONDS_PER_ENTRY * self.entries + _SECONDS_PER_BUCKET * len(self.buckets)
+        added = sum(len(g.tables) * self.length(b.axes(r)) for b in self.buckets for r, g in enumerate(b.groups))
+        return _SECONDS_PER_ENTRY * added
 
     @property
     def bytes(self) -> float:
@@ -160,15 +156,20 @@ class _Search:
         The largest table comes first; each table joins the first group with room for it.
         """
         groups: list[tuple[set[int], list[int]]] = []
+        sizes: list[float] = []  # bits of each group
+        bits_of, most = self.bits_of, self.most
         for number in sorted(self.tables_of[v], key=lambda k: (-len(self.scopes[k]), k)):
             scope = self.scopes[number]
-            for union, members in groups:
-                if self._bits(union | scope) <= self.most:
+            for g, (union, members) in enumerate(groups):
+                size = sizes[g] + sum([bits_of[u] for u in scope if u not in union])
+                if size <= most:
                     union |= scope
                     members.append(number)
+                    sizes[g] = size
                     break
             else:
                 groups.append((set(scope), [number]))
+                sizes.append(self._bits(scope))
         return groups or [({v}, [])]
 
     def _cost(self, v: int) -> tuple[float, float]:

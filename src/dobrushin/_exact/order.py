@@ -30,8 +30,9 @@ _MAX_UNITS_OF_RUN = 2**29
 # An order with more entries than this is improved piece by piece, in stages of four times the work of the one before:
 # at most this share of the entries that are left, and at most `_LAST_STAGE_UNITS` units (a second).
 _IMPROVED_FROM, _FIRST_STAGE_UNITS, _SHARE_OF_STAGE, _LAST_STAGE_UNITS = 2.0**22, 2**20, 0.15, 2**28
-# Orders with more entries than this multiple of the largest number that may be summed are not improved.
-_HOPELESS_FACTOR = 2.0**12
+# Orders with more entries than this multiple of the largest number that may be summed are not improved; nor are those
+# with a table that is so many times as large as the memory allows.
+_HOPELESS_FACTOR, _HOPELESS_TABLE = 2.0**12, 2.0**8
 # Seeds that are tried for the order of a region, and the share of the entries that these searches may take as work.
 _SEEDS_OF_REGION, _SHARE_OF_REGION = 16, 0.05
 # A run of at most this work may be interpreted; looking for the next variable takes this many operations for each.
@@ -56,14 +57,16 @@ class Order(NamedTuple):
 
 
 def find_order(
-    adjacency: tuple[Array, Array], sizes: Ints, working: Working, most: float = MAX_SUMMED_ENTRIES
-) -> Order:
+    adjacency: tuple[Array, Array], sizes: Ints, working: Working, most: float = MAX_SUMMED_ENTRIES,
+    largest: float = math.inf,
+) -> Order:  # fmt: skip
     """Return the best of several elimination orders; raise BudgetError if none has at most `most` table entries.
 
     One order sweeps through the model from end to end (reverse Cuthill-McKee, best on grids). The others eliminate next
     the variable that adds the fewest edges, or the fewest edges weighted by numbers of states, or that has the smallest
     clique; ties are broken at random. If the best order still has very many entries, a large-neighbourhood search
-    improves it. Random numbers depend on the graph alone, so that the order is the same every time.
+    improves it, unless its largest table is far above `largest` entries. Random numbers depend on the graph alone, so
+    that the order is the same every time.
     """
     graph = graph_of(adjacency)
     refuse_dense(graph, most)
@@ -73,7 +76,8 @@ def find_order(
         return _order_of_large(graph, sizes.tolist(), np.argsort(rank).tolist(), most)
     start, indices = (np.asarray(part, dtype=np.int64) for part in adjacency)
     with working.threads() if n > _QUICK_VARIABLES else nullcontext():
-        best, entries = _best_run(_graph_arguments(start, indices, sizes), frozen(rank), most, working)
+        graph_arguments = _graph_arguments(start, indices, sizes)
+        best, entries = _best_run(graph_arguments, frozen(rank), most, largest, working)
     _refuse(min(entries, 2.0**200), most)
     return Order(best.tolist(), entries)
 
@@ -134,13 +138,15 @@ def _make_order(graph: tuple[Array, ...], rule: int, given: Ints, seed: int, mos
     return greedy_order(*graph, rule, given, seed, most, work)
 
 
-def _best_run(graph: tuple[Array, ...], rank: Ints, most: float, working: Working) -> tuple[Ints, float]:
+def _best_run(
+    graph: tuple[Array, ...], rank: Ints, most: float, largest: float, working: Working
+) -> tuple[Ints, float]:
     """Return the best order of several greedy runs, and the number of its table entries.
 
     A long elimination is worth more search: its order is then improved piece by piece.
     """
     start, indices, weights, sizes = graph
-    best, entries, work = rank, math.inf, 0.0
+    best, entries, table, work = rank, math.inf, math.inf, 0.0
     rules = (FILL, CLIQUE, WEIGHTED_FILL) if weights.min() < weights.max() else (FILL, CLIQUE)
     runs = itertools.chain([(GIVEN, 0)], ((rule, seed) for seed in range(1, _SEARCH_ROUNDS + 1) for rule in rules))
     for rule, seed in runs:
@@ -148,11 +154,11 @@ def _best_run(graph: tuple[Array, ...], rank: Ints, most: float, working: Workin
         if seed > 1 and (work > _SEARCH_SHARE * entries or entries > _HOPELESS_FACTOR * most):
             break
         limits = min(entries, 2.0**200), _MAX_UNITS_OF_RUN
-        order, total, _, used = working.wait_for(_make_order, graph, rule, rank, seed, *limits)
+        order, total, widest, used = working.wait_for(_make_order, graph, rule, rank, seed, *limits)
         work += used + _RUN_UNITS
         if total < entries:
-            best, entries = order, total
-    if not _IMPROVED_FROM < entries <= _HOPELESS_FACTOR * most:
+            best, entries, table = order, total, widest
+    if not _IMPROVED_FROM < entries <= _HOPELESS_FACTOR * most or table > _HOPELESS_TABLE * largest:
         return best, entries
     stage = _FIRST_STAGE_UNITS
     while stage <= max(_FIRST_STAGE_UNITS, min(_LAST_STAGE_UNITS, _SHARE_OF_STAGE * entries)):

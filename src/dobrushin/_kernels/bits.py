@@ -28,12 +28,13 @@ def start_bits(ids, keys, x):
 
 
 @kernel
-def update_bits(order, place, steps, number, neighbor, threshold, certain, keys, x):
+def update_bits(order, place, steps, number, wide, neighbor, threshold, certain, keys, x):
     """Run `steps` steps of the cycle `order` from `place` on; step t uses the random bits of number + t.
 
     neighbor[i] are the rows of x of the neighbours of variable i (the last row of x is a dummy), and threshold[i] has a
-    threshold for each configuration: 4 neighbours and 16 configurations, or 6 and 64. certain[i, configuration] says
-    whether the probability is exactly 1.
+    threshold for each configuration: 4 neighbours and 16 configurations, or 6 and 64 where `wide` is True. For 4
+    neighbours `wide` is None, by whose type the compiler leaves out the code for 6, which takes it long.
+    certain[i, configuration] says whether the probability is exactly 1.
     """
     W = keys.shape[1]
     random, mask = np.empty(W, dtype=np.uint64), np.empty(threshold.shape[1], dtype=np.uint64)
@@ -41,19 +42,20 @@ def update_bits(order, place, steps, number, neighbor, threshold, certain, keys,
     for t in range(steps):
         i = order[place]
         place = place + 1 if place + 1 < order.size else 0
-        _draw(x, neighbor[i], threshold[i], certain[i], number + t, keys, random, mask, spin, open_lanes)
+        _draw(x, neighbor[i], wide, threshold[i], certain[i], number + t, keys, random, mask, spin, open_lanes)
         for w in range(W):  # as an assignment of arrays it would take seconds to compile
             x[i, w] = spin[0, w]
 
 
 @kernel
-def set_bits(order, place, steps, number, stride, neighbor, threshold, never, keys, x):
+def set_bits(order, place, steps, number, stride, wide, neighbor, threshold, never, keys, x):
     """Update bounding sets of binary variables, 64 runs to a word.
 
     A set is held by its lowest state (row i of x) and its highest (row n + i); both compare the same random number with
     a threshold, which depends on the states of the neighbours. The probability of state 1 must rise or fall with each
     neighbour: neighbor[i] are the rows of x that make it smallest, then those that make it largest. Step t uses the
-    random bits of number + stride * t. No probability may be exactly 1: all entries of `never` are false.
+    random bits of number + stride * t. No probability may be exactly 1: all entries of `never` are false. `wide` is as
+    in `update_bits`.
     """
     n, W = threshold.shape[0], keys.shape[1]
     random, mask = np.empty(W, dtype=np.uint64), np.empty(threshold.shape[1], dtype=np.uint64)
@@ -61,7 +63,7 @@ def set_bits(order, place, steps, number, stride, neighbor, threshold, never, ke
     for t in range(steps):
         i = order[place]
         place = place + 1 if place + 1 < order.size else 0
-        _draw(x, neighbor[i], threshold[i], never, number + stride * t, keys, random, mask, spin, open_lanes)
+        _draw(x, neighbor[i], wide, threshold[i], never, number + stride * t, keys, random, mask, spin, open_lanes)
         for w in range(W):
             x[i, w] = spin[0, w]
             x[n + i, w] = spin[1, w]
@@ -91,7 +93,7 @@ def update_counts(order, place, steps, number, start, neighbor, flip, first, thr
                 x[neighbor[e, 0]], x[neighbor[e, 1]], x[neighbor[e, 2]], flip[e, 0], flip[e, 1], flip[e, 2],
                 counter[b], counter[b + 1], counter[b + 2], counter[b + 3],
             )  # fmt: skip
-        _draw(counter, rows, threshold[i], certain[i], number + t, keys, random, mask, spin, open_lanes)
+        _draw(counter, rows, None, threshold[i], certain[i], number + t, keys, random, mask, spin, open_lanes)
         for w in range(W):
             x[i, w] = spin[0, w]
 
@@ -114,7 +116,7 @@ def _count_three(x0, x1, x2, f0, f1, f2, c0, c1, c2, c3):
 
 
 @inlined
-def _draw(x, rows, threshold, certain, number, keys, random, mask, spin, open_lanes):
+def _draw(x, rows, wide, threshold, certain, number, keys, random, mask, spin, open_lanes):
     """Draw the new state of a variable in all chains, by comparing random bits with thresholds bit by bit.
 
     `rows` are the rows of x that hold its neighbours; for bounding sets they are given for each end of the set.
@@ -136,14 +138,14 @@ def _draw(x, rows, threshold, certain, number, keys, random, mask, spin, open_la
         left = ZERO
         for end in range(ends):  # no variables for slices: counting their references takes longer than a plane
             r = width * end
-            if width == 6:
-                left |= _plane6(
-                    x[rows[r]], x[rows[r + 1]], x[rows[r + 2]], x[rows[r + 3]], x[rows[r + 4]], x[rows[r + 5]],
+            if wide is None:
+                left |= _plane4(
+                    x[rows[r]], x[rows[r + 1]], x[rows[r + 2]], x[rows[r + 3]],
                     mask, random, spin[end], open_lanes[end],
                 )  # fmt: skip
             else:
-                left |= _plane4(
-                    x[rows[r]], x[rows[r + 1]], x[rows[r + 2]], x[rows[r + 3]],
+                left |= _plane6(
+                    x[rows[r]], x[rows[r + 1]], x[rows[r + 2]], x[rows[r + 3]], x[rows[r + 4]], x[rows[r + 5]],
                     mask, random, spin[end], open_lanes[end],
                 )  # fmt: skip
         counter += ONE

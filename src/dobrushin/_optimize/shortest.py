@@ -288,14 +288,16 @@ def cheapest_order(source: RowSource, objective: Objective, initial: Floats | fl
     length = _first_length(search, goal)
     if length is None or tolerance**2 == 0.0:
         return None
-    targets = np.arange(len(objective.positions))  # the search meets the targets first, in this order
+    targets = len(objective.positions)  # the search meets the targets first, in this order
     best, least, known = None, math.inf, 0
     rows: tuple[Any, ...] = ()
     start = np.broadcast_to(np.asarray(initial, dtype=np.float64), source.n_variables)
     while True:
         try:
             order = search.last(length)
-            run = np.concatenate([np.setdiff1d(targets, order), order])
+            is_left = np.ones(targets, dtype=np.bool_)
+            is_left[order[order < targets]] = False
+            run = np.concatenate([np.flatnonzero(is_left), order])
             current_deadline().charge(len(run) * SECONDS_PER_STEP, f"the bias of {len(run)} steps")
             if (count := int(np.count_nonzero(search.has_row))) > known:
                 known, rows = count, tuple(map(frozen, (*search.rows(), np.zeros(search.size))))
@@ -305,11 +307,11 @@ def cheapest_order(source: RowSource, objective: Objective, initial: Floats | fl
             if best is None:
                 raise
             break
-        if (cost := goal.cost(len(run), b[targets])) < least:
+        if (cost := goal.cost(len(run), b[:targets])) < least:
             best, least = length, cost
         if len(order) < length or length / tolerance**2 >= least:
             break  # no variable is left to update, or no longer scan can be cheaper
-        enough = length > FIRST_LOOK + 4 * len(targets)
+        enough = length > FIRST_LOOK + 4 * targets
         if best is None and (length >= MAX_SEARCH_STEPS or (enough and stagnates(search.norms))):
             return None
         length += max(1, length // 8)

@@ -56,11 +56,11 @@ class WordKernel(Kernel):
 
     @property
     def costs(self) -> NDArray[np.float64]:
-        return np.full(self.region.size, 3.5 if self.threshold.shape[1] > 16 else 1.0)
+        return np.full(self.region.size, 4.2 if self.threshold.shape[1] > 16 else 1.0)
 
     @property
     def step(self) -> float:
-        return 1e-6 if self.threshold.shape[1] > 16 else 2e-7
+        return 3.6e-7 if self.threshold.shape[1] > 16 else 2e-7
 
     @property
     def dtype(self) -> Any:
@@ -92,7 +92,7 @@ class BitsKernel(WordKernel):
 
     neighbor: NDArray[np.int64]  # (variables, 4 or 6); a dummy, always 0, fills the row
     name: ClassVar[str] = "bits"
-    rate: ClassVar[float] = 3e9
+    rate: ClassVar[float] = 9e9
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: ScanRegion) -> bool:
@@ -117,7 +117,8 @@ class BitsKernel(WordKernel):
 
     def run(self, x: NDArray[Any], work: Work) -> None:
         order, place = work.order_in(self.region)
-        tables = (self.neighbor, self.threshold, self.certain)
+        wide = True if self.neighbor.shape[1] > 4 else None
+        tables = (wide, self.neighbor, self.threshold, self.certain)
         keys = work.keys(64)
         # A step reads about 16 planes of random bits, and all thresholds and words for each plane.
         operations = 16 * work.steps * (2 * self.threshold.shape[1] * (1 + keys.shape[1]))
@@ -153,7 +154,7 @@ class TableKernel(ArrayKernel):
     few_chains: ClassVar[float] = np.inf
     by_levels: ClassVar[bool] = True
     name: ClassVar[str] = "table"
-    rate: ClassVar[float] = 1.5e8
+    rate: ClassVar[float] = 2.5e8
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: ScanRegion) -> bool:
@@ -204,7 +205,7 @@ class CountsKernel(WordKernel):
     flip: NDArray[np.uint64]  # (triples, 3): all ones where the coupling is negative
     first: NDArray[np.int64]  # first bit of the count that each triple adds to
     name: ClassVar[str] = "counts"
-    rate: ClassVar[float] = 2.5e9
+    rate: ClassVar[float] = 1.2e10
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: ScanRegion) -> bool:

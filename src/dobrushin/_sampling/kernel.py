@@ -111,7 +111,8 @@ class FixedStart:
     words: str
 
 
-# Seconds of a call besides its updates, and the cost of drawing the start of a variable, in ordinary updates.
+# Seconds of a call besides its updates, and the cost of drawing the start of a variable, in ordinary updates. These and
+# the rates, costs and steps of all runners are measured by benchmarks/rates.py.
 _CALL_SECONDS, _START_UPDATES = 0.005, 0.25
 
 
@@ -122,7 +123,7 @@ class Runner(ABC):
     """
 
     name: ClassVar[str]
-    rate: ClassVar[float]  # updates per second and core of an ordinary machine, to estimate the time of a run
+    rate: ClassVar[float]  # updates per second of one core, to estimate the time of a run (benchmarks/rates.py)
     lanes: ClassVar[int]  # chains that share a stream
     batch: ClassVar[int]  # largest number of chains that run together
     min_batch: ClassVar[int] = 1  # batches are not made smaller than this to give work to all cores
@@ -182,7 +183,7 @@ class Runner(ABC):
             return _CALL_SECONDS + self.cost * updates / (self.rate * cores())
         # Few chains are spread over all cores, in batches of one stream.
         chains = updates / max(1, len(scan))
-        batches = max(chains / self.batch, min(chains / self.lanes, 2.0 * cores()))
+        batches = max(chains / self.batch, min(chains / self.lanes, float(self.batches_per_core * cores())))
         besides = batches * len(scan) * self.step
         return _CALL_SECONDS + (self.cost_of(scan) * updates / self.rate + besides) / cores()
 

@@ -44,7 +44,7 @@ class PottsKernel(WaveKernel):
     orders: dict[tuple[str, Cycle | None], Any] = field(default_factory=dict, compare=False)
     by_levels: ClassVar[bool] = True
     name: ClassVar[str] = "potts"
-    rate: ClassVar[float] = 5e7
+    rate: ClassVar[float] = 1.8e8
     twin: ClassVar[Any] = DeviceLabels
 
     @classmethod
@@ -177,7 +177,7 @@ class FactorsKernel(LabelsKernel):
     factors: LocalFactors
     error: NDArray[np.float64]
     name: ClassVar[str] = "factors"
-    rate: ClassVar[float] = 1e7
+    rate: ClassVar[float] = 2.1e7
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: ScanRegion) -> bool:
@@ -230,7 +230,7 @@ class ConditionalKernel(LabelsKernel):
     groups: FactorGroups
     error: NDArray[np.float64]
     name: ClassVar[str] = "conditional"
-    rate: ClassVar[float] = 3e7
+    rate: ClassVar[float] = 1.3e8
     batch: ClassVar[int] = 256
     min_batch: ClassVar[int] = FEW_CHAINS  # chains side by side look rows up together
 
@@ -260,7 +260,7 @@ class ConditionalKernel(LabelsKernel):
     @property
     def costs(self) -> NDArray[np.float64]:
         rows, k = np.diff(self.groups.g_start), self.states
-        one, several = 1.0 + 0.75 * k, 3.0 + 0.4 * k + 0.25 * rows * (k + 3)
+        one, several = 0.4 + 0.4 * k, 3.0 + 0.4 * k + 0.25 * rows * (k + 3)
         return np.where(rows <= 1, one, several) / 10.0
 
     def device_tables(self) -> tuple[Any, ...]:

@@ -51,7 +51,7 @@ class LocalFieldKernel(WaveKernel):
     orders: dict[tuple[str, Cycle | None], Any] = field(default_factory=dict, compare=False)
     twin: ClassVar[Any] = DeviceLabels
     name: ClassVar[str] = "field"
-    rate: ClassVar[float] = 4e8
+    rate: ClassVar[float] = 7e8
     batch: ClassVar[int] = 128
     is_kept: ClassVar[bool] = True
 
@@ -90,7 +90,7 @@ class LocalFieldKernel(WaveKernel):
     def step(self) -> float:
         # Chains side by side share the time of memory accesses; a single chain waits for them.
         updates = max(1, len(self.region.updated))
-        return 5e-9 + 0.7e-9 * len(self.region.neighbor) / updates
+        return 2e-9 + 0.33e-9 * len(self.region.neighbor) / updates
 
     def device_tables(self) -> tuple[Any, ...]:
         return *narrowed(self.region.start, self.region.neighbor), self.weights, self.fields
@@ -138,7 +138,7 @@ class DenseKernel(ArrayKernel):
     is_one_launch: ClassVar[bool] = False
     twin: ClassVar[Any] = DeviceDense
     name: ClassVar[str] = "dense"
-    rate: ClassVar[float] = 4e8
+    rate: ClassVar[float] = 5e8
     batch: ClassVar[int] = 256
     few_chains: ClassVar[float] = FEW_CHAINS
 

@@ -28,8 +28,8 @@ from dobrushin._shared.arrays import frozen
 from dobrushin._shared.executors import Trouble
 from dobrushin._shared.running import PLAIN, Running, master_key
 
-# Seconds of a step of a try, and of each table that the step reads (benchmarks/strong.py).
-_SECONDS_PER_STEP, _SECONDS_PER_READ = 5e-8, 4e-8
+# Seconds of a step of a try, and of each table that the step reads (benchmarks/rates.py).
+_SECONDS_PER_STEP, _SECONDS_PER_READ = 1.5e-8, 1.2e-8
 # Seconds of a local field of an envelope, and of each entry of its factor.
 _SECONDS_PER_FIELD, _SECONDS_PER_ENTRY = 5e-8, 3e-10
 # Approximate largest number of seconds of a batch.

@@ -44,7 +44,27 @@ class _Compilation(event.Listener):
         PAUSES.end()
 
 
+class _Announcement(event.Listener):
+    """Logs the first kernel that is compiled in a process, and what saves later processes from that."""
+
+    is_made = False
+
+    def on_start(self, event: Any) -> None:
+        function = event.data["dispatcher"].py_func
+        if not self.is_made and function.__module__.startswith("dobrushin."):
+            self.is_made = True
+            log.info(
+                "compiling %s: each kernel is compiled when it first has much to do, and kept; 'dobrushin warmup' "
+                "compiles all of them beforehand",
+                function.__name__,
+            )
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
 event.register("numba:compiler_lock", _Compilation())
+event.register("numba:compile", _Announcement())
 # Any, because Numba creates the attributes of its config at run time.
 _config: Any = numba.config
 if _config.DISABLE_JIT:

@@ -233,7 +233,8 @@ class Watch:
         stage = next((stage for stage in self._stages if stage.total), self._stages[-1])
         what, text, share = stage.what, stage.text(), stage.share
         if not stage.done and (since := COMPILATION.current) is not None:
-            what, text, share = "compiling", f"compiling, once for this kind of model, {_duration(since)}", None
+            text = f"compiling, once for this kind of model ('dobrushin warmup' does it beforehand), {_duration(since)}"
+            what, share = "compiling", None
         if self._display is None:
             self._display = self._make_display()
         self._context.run(self._display.draw, what, text, share)

@@ -457,12 +457,12 @@ def warmup(*, out: Output) -> int:
     compile_always()
     begin = time.monotonic()
     spins = db.Ising.grid(3, 3, couplings=0.1, fields=0.1)
-    star = db.Ising({(0, i): 0.1 for i in range(1, 10)})
+    small_star, star = (db.Ising({(0, i): 0.1 for i in range(1, n)}) for n in (6, 10))
     labels = db.Potts.grid(3, 3, states=3, couplings=0.1)
     tables = spins.to_factor_graph()
     order3 = db.SpinMRF({(0, 1, 2): 0.1}, fields=[0.1] * 3)
     pairs = db.PairwiseMRF([[0.0, 0.1], [0.0, 0.0, 0.3]], [(0, 1)], [np.full((2, 3), 0.1)])
-    for model in (spins, star, labels, tables, order3, pairs):
+    for model in (spins, small_star, star, labels, tables, order3, pairs):
         n, first = model.n_variables, [model.labels[0]]
         for scan in (db.Scan.systematic(n, 30 * n), db.Scan.uniform(n, n)):
             for chains in (1, 100):
