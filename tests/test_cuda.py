@@ -11,7 +11,7 @@ import dobrushin as db
 import gpu_on_host
 from dobrushin._kernels.generator import mix
 from dobrushin._sampling.batches import Job, run_batch
-from dobrushin._sampling.cuda import device_chains, device_kernel
+from dobrushin._sampling.cuda import device_kernel
 from dobrushin._sampling.kernel import Work, choose_kernel
 from dobrushin._sampling.sampler import on_backend
 from dobrushin._shared import device
@@ -138,7 +138,7 @@ def test_bits_are_those_of_the_cpu(gpu, degree, strong):
 @pytest.mark.usefixtures("gpu")
 def test_late_bits_are_those_of_the_cpu(monkeypatch, planes):
     """Almost all chains are decided one by one where few planes are looked at by all."""
-    monkeypatch.setattr(device_chains, "PLANES", planes)
+    monkeypatch.setattr(device_kernel, "PLANES", planes)
     rng = np.random.default_rng(1)
     model = ising(rng, 4)
     scan = scan_of(30, 65, rng)
@@ -204,12 +204,12 @@ def test_other_kernels_make_the_draws_of_the_cpu(gpu, kernel):
 @pytest.mark.usefixtures("gpu")
 def test_threads_with_several_chains_make_the_draws_of_the_cpu(kernel, chains, monkeypatch):
     """Also where the last threads have fewer."""
-    monkeypatch.setattr(device_chains, "MIN_LANES_CHAINS", 384)
+    monkeypatch.setattr(device_kernel, "MIN_LANES_CHAINS", 384)
     rng = np.random.default_rng(chains)
     model = db.Potts.grid(4, 5, states=5, couplings=0.4) if kernel == "potts" else dense(rng, 27, False)
     scan = scan_of(model.n_variables, 30, rng)
     made = choose_kernel(model, scan, 1000, kernel)
-    lanes = device_chains.LANES[made.device_loop]
+    lanes = device_kernel.LANES[made.device_loop]
     assert lanes > 1
     assert device_kernel.BLOCK * (lanes - 1) <= 384
     cpu, moved = both(made, scan, range(5, 5 + chains))
@@ -221,7 +221,7 @@ def test_threads_with_several_chains_make_the_draws_of_the_cpu(kernel, chains, m
 def test_random_scans_are_those_of_the_cpu(gpu, kernel, uniform, states, words, monkeypatch):
     """Chains that the fast memory holds, in words of several sizes, and others."""
     monkeypatch.setattr(device_kernel, "MAX_RUNS_TOGETHER", 1000 if gpu[1] else 25)
-    monkeypatch.setattr(device_chains, "HELD_WORDS", words)
+    monkeypatch.setattr(device_kernel, "HELD_WORDS", words)
     rng = np.random.default_rng([len(kernel), uniform])
     model = db.Potts.grid(5, 7, states=states, couplings=0.4) if kernel == "potts" else ising(rng, 6)
     n = model.n_variables
@@ -367,7 +367,7 @@ def test_tables_that_do_not_fit_are_named(gpu, monkeypatch):
 def test_runs_are_looked_at_now_and_then():
     name, model = MODELS[0]
     scan = db.Scan.systematic(30, 100)
-    moved = device_chains.DeviceBits(choose_kernel(model, scan, 100, name))
+    moved = device_kernel.DeviceBits(choose_kernel(model, scan, 100, name))
     assert moved.look(1) == moved.look(64) == device_kernel.MAX_LAUNCH_STEPS
     assert moved.look(10**7) == 10**4
     assert moved.look(10**12) == 1

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import dobrushin as db
-from dobrushin._exact import messages
+from dobrushin._exact import walks as messages
 from dobrushin._exact.engine import surroundings
-from dobrushin._exact.messages import boundary_effect
+from dobrushin._exact.walks import boundary_effect
 
 
 def random_factors(rng):

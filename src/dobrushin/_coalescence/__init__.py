@@ -2,8 +2,7 @@
 
 from dobrushin._coalescence.certificate import Coalescence, coalescence
 from dobrushin._coalescence.exact_draws import ExactSamples, exact_sample
-from dobrushin._coalescence.set_labels import SetLabels, SetRace
-from dobrushin._coalescence.set_spins import SetBits, SetField
+from dobrushin._coalescence.set_kernels import SetBits, SetField, SetLabels, SetRace
 from dobrushin._coalescence.sets import SET_KERNELS
 
 __all__ = ["Coalescence", "ExactSamples", "coalescence", "exact_sample"]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.set_spins import has_spin_pairs, spin_pairs
+from dobrushin._coalescence.set_kernels import has_spin_pairs, spin_pairs
 from dobrushin._kernels.clusters import align_states
 from dobrushin._models import Model
 from dobrushin._models.factors import FactorTables

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from dobrushin._estimate.correlations import Favours, favoured_states, laws_between
 from dobrushin._estimate.query import Query
 from dobrushin._exact.engine import Law, RegionFactors, sum_region, surroundings
-from dobrushin._exact.messages import boundary_effect
 from dobrushin._exact.order import Order, find_region_order
+from dobrushin._exact.walks import boundary_effect
 from dobrushin._optimize.greedy import MAX_BALL_VARIABLES, Ball, Reach
 from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import frozen

@@ -23,8 +23,7 @@ from dobrushin._fields.questions import Exceeds, Quantile
 from dobrushin._models.near import Numbering
 from dobrushin._proof.answers import write_claim
 from dobrushin._proof.archive import Arrays, different_names, plan_about, write_factors, write_file
-from dobrushin._proof.certificates import BOUND_MARGIN
-from dobrushin._proof.writers import cycle_of
+from dobrushin._proof.writers import BOUND_MARGIN, cycle_of
 from dobrushin._scan import Scan
 from dobrushin.errors import ArgumentError
 

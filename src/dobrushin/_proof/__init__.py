@@ -5,16 +5,18 @@ Each method has its own writer. To add one, write a function in a file of its ow
 
 from dobrushin._estimate.method import Method
 from dobrushin._proof.answers import answer_with_proof, register, seed_of_plan, write_answer
-from dobrushin._proof.certificates import write_coalescence, write_variation
-from dobrushin._proof.clusters import variables_of_model, write_clusters
 from dobrushin._proof.writers import (
     variables_connected,
+    variables_of_model,
     variables_summed,
     write_chains,
+    write_clusters,
+    write_coalescence,
     write_exact,
     write_local,
     write_runs,
     write_symmetry,
+    write_variation,
 )  # fmt: skip
 
 __all__ = ["answer_with_proof", "seed_of_plan", "write_answer", "write_coalescence", "write_variation"]

@@ -1,19 +1,26 @@
-"""Write the parts of a proof: chains, runs of bounding sets, symmetry, and exact sums."""
+"""Write the parts of a proof: chains, runs of bounding sets, symmetry, sums, random clusters, and certificates."""
 
 from __future__ import annotations
 
 import math
+import os
+from collections import defaultdict
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._coalescence.certificate import Coalescence
+from dobrushin._coalescence.sets import choose_sets
 from dobrushin._estimate.method import Method
 from dobrushin._estimate.questions import JointMarginal, SingleMarginals, TargetQuestion
+from dobrushin._influence.known import KnownInfluence
 from dobrushin._proof.answers import Draft, Piece, Written
-from dobrushin._proof.archive import Arrays
-from dobrushin._proof.part_of_model import PartOfModel
+from dobrushin._proof.archive import Arrays, plan_about, write_factors, write_file
+from dobrushin._proof.part_of_model import PartOfModel, positions_of
 from dobrushin._scan import Scan
+from dobrushin._variation import Variation, evaluate
 from dobrushin.errors import ArgumentError
 
 # The kernels that the checker knows.
@@ -260,3 +267,179 @@ def write_local(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
         }
         written.append((plan, {}))
     return written
+
+
+# -- random clusters: edges, relabelled states, and counts of connected draws ------------------
+
+
+def variables_of_model(method: Method) -> range:
+    return range(method.query.model.n_variables)
+
+
+def write_clusters(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
+    """Write the part of a proof about draws of random clusters, which are counted by whether targets are connected."""
+    method, run = piece.method, piece.run
+    runner, draws = method.runner, int(method.plan.chains)
+    numbers = draft.numbers(piece.model, np.arange(piece.model.n_variables))
+    plan = {
+        "method": "clusters",
+        "questions": asked,
+        "confidence": float(method.query.confidence),
+        "chains": draws,
+        "trials": draws,
+        "aim": float(method.query.tolerance),
+        "kernel": runner.name,
+        "past": int(runner.past),
+        "rounds": int(runner.rounds),
+        "edges": draft.arrays.add("edges", _edges(draft, runner.magnet, numbers)),
+        "colours": draft.arrays.add("colours", _colours(runner.magnet, numbers, len(draft.part.positions))),
+    }
+    if run is None:
+        return [(plan, {})]
+    links = [np.concatenate(tally.kept) for tally in run.tallies]
+    block = 1
+    while -(-run.done // block) * 2 * sum(own.shape[1] for own in links) > _MAX_COUNTS:
+        block *= 2
+    firsts, columns = np.arange(0, run.done, block), []
+    for own in links:
+        both = np.stack([own == 1, own < 0], axis=2).reshape(len(own), -1)
+        columns.append(np.add.reduceat(both, firsts, axis=0, dtype=np.int64))
+    counts = draft.arrays.add("counts", np.concatenate(columns, axis=1))
+    return [(plan, {"drawn": int(run.done), "block": block, "counts": counts, "means": []})]
+
+
+def _edges(draft: Draft, magnet: Any, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of the edge of each pair factor of the proof, -1 for a constant factor."""
+    edges: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    ends = np.sort(
+        numbers[np.stack([magnet.neighbor[magnet.twin[magnet.first]], magnet.neighbor[magnet.first]])], axis=0
+    )
+    for e, pair in enumerate(zip(*ends.tolist(), strict=True)):
+        edges[pair].append(e)
+    scopes, tables = draft.part.free_factors()
+    factors: dict[tuple[int, ...], list[bool]] = defaultdict(list)
+    found = []
+    for scope, table in zip(scopes, tables, strict=True):
+        if len(scope) == 2:
+            pair = (min(scope), max(scope))
+            factors[pair].append(bool(np.ptp(table) > 0.0))
+            own, k = edges.get(pair, []), sum(factors[pair]) - 1
+            # Tables of two states over one pair are one edge together; others have one each.
+            found.append(-1 if not own or not factors[pair][-1] else own[0] if len(own) == 1 else own[k])
+    return np.array(found, dtype=np.int64)
+
+
+def _colours(magnet: Any, numbers: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return the relabelled states of each variable of the proof, beginning with the one that fields favour."""
+    colours = np.tile(np.arange(magnet.q), (count, 1))
+    order = np.argsort(np.arange(magnet.q) != magnet.favourite[:, None], axis=1, kind="stable")
+    colours[numbers] = np.take_along_axis(magnet.gauge.astype(np.int64), order, axis=1)
+    return colours
+
+
+# -- certificates of scans: by Dobrushin's bound, and by runs of bounding sets -----------------
+
+# A bound on a distance is rounded up by this share, and a limit by this much.
+BOUND_MARGIN, _LIMIT_MARGIN = 1e-6, 1e-9
+# How many times the error of a model the checker may count, at most, for the decimals of its file: it compares tables
+# that are taken relative to their first entries, and several tables of one scope at once.
+_MODEL_ERRORS = 8.0
+
+
+def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> None:
+    """Write the proof of a bound; see `Variation.write_proof`."""
+    source: Any = certificate._source
+    scan, objective, problem = certificate._scan, certificate._objective, certificate._problem
+    if scan.is_random:
+        requirement = "one of a fixed scan: bounds on random scans are averages, which the checker cannot verify"
+        raise ArgumentError("certificate", requirement, certificate)
+    if source is None:
+        requirement = "made in this process, of a model in memory (of a LocalModel, answers have proofs)"
+        raise ArgumentError("certificate", requirement, certificate)
+    arrays = Arrays()
+    updated = scan._updates(source.n_variables)
+    matrix = ""
+    number: Any
+    if isinstance(source, KnownInfluence):
+        part = PartOfModel(source.model, {}, np.union1d(updated, objective.positions))
+        part.write(arrays)
+        about, positions, number = part.describe([]), part.positions, part.numbers
+    else:
+        rows = source.rows(updated)
+        positions = np.unique(np.concatenate([updated, objective.positions, rows.columns.astype(np.int64)]))
+        write_factors(arrays, positions)
+        about = plan_about(source.n_variables, [str(source.labels[i]) for i in positions.tolist()], [])
+        number = partial(np.searchsorted, positions)
+        owner = np.repeat(updated, np.diff(rows.start))
+        entries = [number(owner), number(rows.columns.astype(np.int64)), rows.values]
+        caps = [number(updated), number(updated), rows.cap]
+        triples = np.concatenate([np.stack(part, axis=1).astype(np.float64) for part in (entries, caps)])
+        matrix = arrays.add("matrix", triples)
+    errors = problem.numbering.spread(problem.error, 0.0)
+    error = errors[positions]
+    # The checker itself bounds the rounding of the model's numbers, by comparing them with a model file.
+    error = np.where(error <= np.broadcast_to(source._error, source.n_variables)[positions], 0.0, error)
+    initial = np.broadcast_to(np.asarray(problem.initial, dtype=np.float64), problem.n)[positions]
+    part_plan = {
+        "method": "variation",
+        "questions": [0],
+        "scan": arrays.add("scan", number(cycle_of(scan))),
+        "steps": len(scan),
+        "error": arrays.add("error", error),
+        "initial": arrays.add("initial", initial),
+        "matrix": matrix,
+    }
+    value = certificate.value
+    if np.any(source._error):
+        full = np.broadcast_to(np.asarray(problem.initial, dtype=np.float64), problem.n)
+        coarser = np.minimum(errors + _MODEL_ERRORS * source._error, 1.0)
+        value = max(value, evaluate(source, scan, objective, full, coarser).value)
+    upper = min(value * (1.0 + BOUND_MARGIN), float(np.sum(objective.weights)))
+    weights = [float(weight) for weight in objective.weights]
+    question = {"kind": "distance", "variables": number(objective.positions).tolist(), "weights": weights}
+    plan = about | {"fingerprint": "", "questions": [question], "confidence": 1.0, "parts": [part_plan]}
+    _write(path, plan, {}, arrays, [upper], None)
+
+
+def write_coalescence(certificate: Coalescence, path: str | os.PathLike[str]) -> None:
+    """Write the proof of a bound by simulation; see `Coalescence.write_proof`."""
+    model, scan = certificate._model, certificate.scan
+    targets = positions_of(model, certificate.variables)
+    updated = scan._updates(model.n_variables)
+    if not np.isin(targets, updated).all():
+        raise ArgumentError("certificate", "one of targets that the scan updates", certificate)
+    arrays, part = Arrays(), PartOfModel(model, {}, updated)
+    part.write(arrays)
+    kernel: Any = choose_sets(model, scan)
+    runs, held = int(certificate.runs), part.numbers(kernel.region.positions)
+    planned = runs + certificate.stopped_early  # more than were drawn, where the run was stopped early
+    part_plan = plan_draws(arrays, part, kernel, held, part.numbers(cycle_of(scan)), scan) | {
+        "method": "coalescence",
+        "questions": [0],
+        "confidence": float(certificate.confidence),
+        "chains": planned,
+        "trials": planned,
+        "aim": 1.0 - certificate.confidence,
+        "run": 0,
+        "words": int(kernel.words),
+    }
+    outcome = {
+        "drawn": runs,
+        "block": max(kernel.lanes, -(-runs // kernel.lanes) * kernel.lanes),
+        "counts": arrays.add("counts", np.array([[certificate.failures]])),
+        "means": [],
+        "attempt": -1,
+    }
+    upper = min(1.0, certificate.value + _LIMIT_MARGIN)
+    question = {"kind": "joint", "variables": part.numbers(targets).tolist()}
+    about = {"fingerprint": "", "questions": [question], "confidence": float(certificate.confidence)}
+    plan = part.describe([]) | about | {"parts": [part_plan]}
+    _write(path, plan, outcome, arrays, [upper], certificate.seed)
+
+
+def _write(
+    path: str | os.PathLike[str], plan: dict[str, Any], outcome: dict[str, Any], arrays: Arrays, upper: list[float],
+    seed: Any,
+) -> None:  # fmt: skip
+    claim = {"lower": [[0.0] for _ in upper], "upper": [[value] for value in upper]}
+    write_file(path, plan, [outcome], claim, arrays, seed)

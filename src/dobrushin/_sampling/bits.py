@@ -19,7 +19,7 @@ from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import ScanRegion
 from dobrushin._sampling.array_kernel import ArrayKernel, StepList, repeats_long_cycles
-from dobrushin._sampling.cuda.device_chains import DeviceBits, DeviceLabels
+from dobrushin._sampling.cuda.device_kernel import DeviceBits, DeviceLabels
 from dobrushin._sampling.kernel import Kernel, Work, narrowed, streams_of
 from dobrushin._sampling.labels import pack_region
 from dobrushin._sampling.spins import LocalFieldKernel

@@ -17,7 +17,7 @@ from dobrushin._models.memory import Slot
 from dobrushin._models.near import Numbering, ScanRegion
 from dobrushin._models.potts import LabelPairs
 from dobrushin._sampling.array_kernel import FEW_CHAINS, ArrayKernel, StepList, WaveKernel
-from dobrushin._sampling.cuda.device_chains import DeviceLabels
+from dobrushin._sampling.cuda.device_kernel import DeviceLabels
 from dobrushin._sampling.kernel import CACHE_BYTES, Work, narrowed
 from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import UNIT, distinct, frozen, prefix_sums, row_entries

@@ -23,7 +23,7 @@ from dobrushin._sampling.array_kernel import (
     WaveKernel,
     find_diagonals,
 )
-from dobrushin._sampling.cuda.device_chains import DeviceDense, DeviceLabels
+from dobrushin._sampling.cuda.device_kernel import DeviceDense, DeviceLabels
 from dobrushin._sampling.kernel import Work, narrowed
 from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import UNIT, frozen, in_cache

@@ -4,8 +4,8 @@ Read the modules in this order: `document` (reads the file within limits of time
 `claim` (puts the claim into sentences), `model` (the model as log-tables), `compare` (compares
 these tables with a model file, which `readers` read), `proof` (its parts, and how their error
 probabilities add up), `certificates` (bounds on the bias of scans), `draws` and `counts` (redraw
-chains and count their outcomes), then the other ways to prove answers: `symmetry`, `clusters`,
-`sums` and `fields`; and the verdict here. To add a way to prove answers, write a module with a
+chains and count their outcomes), then the other ways to prove answers: `clusters`, `sums` (with
+symmetry) and `fields`; and the verdict here. To add a way to prove answers, write a module with a
 `ProofMethod` and register it in METHODS.
 """
 
@@ -21,8 +21,7 @@ from dobrushin.verify.counts import check_chains, check_sets
 from dobrushin.verify.document import Budget, Document, NotComparable, Rejected, TooLarge
 from dobrushin.verify.fields import NUMBERS, check_field
 from dobrushin.verify.proof import Proof, ProofMethod
-from dobrushin.verify.sums import check_sums
-from dobrushin.verify.symmetry import check_symmetry
+from dobrushin.verify.sums import check_sums, check_symmetry
 
 HOLDS, FAILS = "holds", "does not hold"
 SAMPLED = "holds if the blocks that were not replayed are like those that were"

@@ -23,7 +23,7 @@ from dobrushin.verify.document import Array, require, require_all
 from dobrushin.verify.draws import Streams
 from dobrushin.verify.model import UNIT, largest
 from dobrushin.verify.proof import SOME_STATE, ProofPart
-from dobrushin.verify.symmetry import connected
+from dobrushin.verify.sums import connected
 
 UPPER, LOWER, BOTH, ASK = 1, 2, 3, 4  # states of an edge: open in one chain, in both; not decided
 THRESHOLD_ERROR = 2.0**-49  # of both thresholds of an edge

@@ -17,7 +17,7 @@ MODULES = (
         "draws",
         "counts",
     ),
-    *("symmetry", "clusters", "sums", "fields", "__init__", "__main__"),
+    *("clusters", "sums", "fields", "__init__", "__main__"),
 )
 HEADER = '''"""Check proof files of dobrushin: python {name} answer.proof [model-file].
 

@@ -1,4 +1,4 @@
-"""Check exact sums: over all variables, or over a region with a bound on the boundary effect.
+"""Check answers without draws: sums over all variables or over a region, and uniform marginals.
 
 Variables are summed out in an elimination order, and each product of tables on the way is kept.
 Then messages go backwards: the message to a table is the message to the product that the table went
@@ -247,3 +247,42 @@ def _half_gap(
         slack = sum(float(error.sum()) + share for _, error in laws) + 2.0**-50 * laws[0][0].size
         total += weight * min(1.0, 0.5 * (max(0.0, high - low) + slack))
     return min(question.span, total)
+
+
+# -- marginals known by symmetry -----------------------------------------------------------------
+#
+# If all variables that are connected with a target have as many states as it, and no factor over
+# them changes when each state a becomes a + 1 (the last one 0), then all states of the target are
+# equally likely, whatever the factors are (theory.md, Marginals known by symmetry).
+
+
+def connected(factors: Factors, variables: set[int]) -> set[int]:
+    """Return all variables that paths of factors connect with some variables."""
+    found, waiting = set(variables), list(variables)
+    while waiting:
+        near = {v for k in factors.touching[waiting.pop()] for v in factors.pairs[k][0]}
+        waiting += near - found
+        found |= near
+    return found
+
+
+def check_symmetry(part: ProofPart) -> float:
+    """Check claims that the laws of single variables are uniform."""
+    proof = part.proof
+    asked = {v for question in part.questions.values() for v in question.variables}
+    inside = connected(proof.factors, asked)
+    wider = proof.close(inside) + proof.off + 2.0**-50
+    for scope, table in proof.factors.near(inside).pairs:
+        shifted = np.roll(table, 1, axis=tuple(range(table.ndim)))
+        is_same = len({*table.shape}) == 1 and np.array_equal(table, shifted)
+        require(is_same, f"A shift of all states changes the factor over the variables {scope}.")
+    for k, question in part.questions.items():
+        require(
+            len(question.variables) == 1, "A question about symmetry must name a single variable."
+        )
+        chance = 1.0 / question.cells
+        for row, (low, high) in enumerate(zip(proof.lower[k], proof.upper[k], strict=True)):
+            proof.within(k, row, low + wider <= chance, high - wider >= chance)
+    proof.checked.append(f"the symmetry of all factors over {len(inside)} variables")
+    proof.assumptions.append(SOME_STATE)
+    return part.lost
