@@ -181,7 +181,8 @@ def test_normal_numbers_are_quantiles():
         assert abs(found) < 13.5
 
 
-def test_intervals_cover_and_another_law_is_caught():
+@pytest.mark.parametrize("runs", [300, pytest.param(2000, marks=pytest.mark.slow)])
+def test_intervals_cover_and_another_law_is_caught(runs):
     model = dense(8, 0.5, 2, 0.3)
     made = make(model)
     truth = float(db.exact.marginals(model)[3][1])
@@ -192,14 +193,14 @@ def test_intervals_cover_and_another_law_is_caught():
             fields[3] += 0.3
             vars(made)["law"] = law._replace(fields=frozen(fields))
         runner = Tries.make(made, np.array([3]), -math.inf)
-        for seed in range(300):
+        for seed in range(runs):
             draws = draw_weighted(runner, range(2000), np.random.SeedSequence(seed))
             values = (draws.states[:, 0] == 1).astype(float)
             before = 100 * np.array([0.5, 0.25, 0.1])
             _, low, high = weighted_interval(draws.weights * values, draws.weights, 0.05, 0.05, before)
             missed[name] += not low <= truth <= high
-    assert stats.binom.sf(missed["right"] - 1, 300, 0.05) > ALPHA
-    assert stats.binom.sf(missed["wrong"] - 1, 300, 0.05) < ALPHA
+    assert stats.binom.sf(missed["right"] - 1, runs, 0.05) > ALPHA
+    assert stats.binom.sf(missed["wrong"] - 1, runs, 0.05) < ALPHA
 
 
 def test_exact_samples():
@@ -221,11 +222,8 @@ def test_exact_samples():
 @pytest.mark.parametrize("strength", [0.1, 0.3])
 def test_estimates_contain_the_truth(strength):
     model = dense(14, strength, 5, 0.3)
-    targets = [*model.labels, db.Joint(3, 0), db.Statistic.total(model)]
-    try:
-        found = db.estimate(model, targets, tolerance=0.1, confidence=1 - ALPHA, method="weights", seed=1)
-    except db.CertificateError as error:
-        found = error.result
+    targets = [*model.labels, db.Joint(3, 0)]
+    found = db.estimate(model, targets, tolerance=0.1, confidence=1 - 1e-6, method="weights", seed=1)
     exact = db.estimate(model, targets, method="exact")
     assert (found.lower <= exact.value + 1e-9).all()
     assert (exact.value - 1e-9 <= found.upper).all()

@@ -41,7 +41,7 @@ _FIRST_POWER = 1.8
 _LEAST_SLOPE = 0.02
 # The names of the bounds on the boundary effect of a region.
 EXTREMES, DOBRUSHIN, WALKS = "its two extreme states", "Dobrushin's bound", "messages along walks"
-CORRELATIONS = "no boundary and an extreme one"
+CORRELATIONS = "Griffiths' inequalities"
 # Number of smaller regions tried to predict the bias of a region that is too expensive to sum.
 _MAX_HALVINGS = 3
 

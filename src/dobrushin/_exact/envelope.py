@@ -24,7 +24,7 @@ from dobrushin._shared.call import LateError, current_deadline
 # Largest number of spins, and least average number of their neighbours, with which an envelope is tried.
 _MAX_SPINS, _LEAST_DEGREE = 512, 12.0
 # Seconds of a step of the search for n spins, divided by n^3 (benchmarks/strong.py).
-_SECONDS_PER_CUBE = 4e-9
+_SECONDS_PER_CUBE = 1e-9
 # The first diagonal exceeds the least one by this share of the largest eigenvalue; touching points begin beyond the
 # largest eigenvalue by another share.
 _ROOM, _BEYOND = 0.05, 1.1
