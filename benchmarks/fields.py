@@ -1,5 +1,5 @@
 """What fields must reach: python benchmarks/fields.py [bounds] [coverage] [local] [updates] [rates] [carolina]
-[orthant] [boxes] [areas].
+[orthant] [boxes] [areas] [priors].
 
 Every figure is printed with what it is compared with, from the same run.
 """
@@ -205,9 +205,7 @@ def areas(draws: int = 5000) -> None:
     An intercept and a covariate at rho 0.95, and no covariates at rho 0.99. Times are those of a process whose kernels
     are compiled.
     """
-    rng, borders = np.random.default_rng(5), nx.convert_node_labels_to_integers(nx.grid_2d_graph(7, 8))
-    farming, expected = rng.normal(size=56), np.exp(2.0 + 0.9 * rng.normal(size=56))
-    counts = rng.poisson(expected * np.exp(0.1 + 0.3 * farming + 0.35 * rng.normal(size=56)))
+    borders, farming, counts, expected = _counted_areas()
     covariates = {"intercept": 1.0, "farming": farming - farming.mean()}
     priors = {
         "an intercept and a covariate": db.GaussianField.car(borders, 0.95, 3.0).covariates(covariates, deviation=3.0),
@@ -232,6 +230,36 @@ def areas(draws: int = 5000) -> None:
               f"within {chances.half_width.max():.3f}: {answering[0]:.1f} s, {answering[1]:.1f} s of processors "
               f"({planning[1]:.1f} s of them to plan; {updates:.3g} updates by {plans[0].method})")  # fmt: skip
         _compare_with_nuts(prior, counts, expected, draws, means, chances)
+
+
+def _counted_areas() -> tuple[nx.Graph, np.ndarray, np.ndarray, np.ndarray]:
+    """Return a made-up region of 56 areas: borders, a covariate, counts and expected counts."""
+    rng, borders = np.random.default_rng(5), nx.convert_node_labels_to_integers(nx.grid_2d_graph(7, 8))
+    farming, expected = rng.normal(size=56), np.exp(2.0 + 0.9 * rng.normal(size=56))
+    counts = rng.poisson(expected * np.exp(0.1 + 0.3 * farming + 0.35 * rng.normal(size=56)))
+    return borders, farming, counts, expected
+
+
+def priors() -> None:
+    """The means of 56 areas within 0.1, averaged over four priors whose weights are bounded by draws."""
+    borders, farming, counts, expected = _counted_areas()
+    covariates = {"intercept": 1.0, "farming": farming - farming.mean()}
+    grid = {(rho, scale): db.GaussianField.car(borders, rho, scale) for rho in (0.8, 0.9) for scale in (3.0, 4.0)}
+    regression = {name: prior.covariates(covariates, deviation=3.0) for name, prior in grid.items()}
+    for name, settings in (("no covariates", grid), ("an intercept and a covariate", regression)):
+        start = time.process_time()
+        answer = db.average_over(
+            settings, lambda prior: prior.poisson(dict(enumerate(counts)), dict(enumerate(expected))), list(borders),
+            tolerance=0.1, confidence=0.95, weighting="certified", seed=1,
+        )  # fmt: skip
+        seconds, reach = time.process_time() - start, (answer.weight_upper - answer.weight_lower).max() / 2
+        guess = db.average_over(
+            settings, lambda prior: prior.poisson(dict(enumerate(counts)), dict(enumerate(expected))), [0],
+            tolerance=0.1, confidence=0.95, weighting="laplace", seed=1,
+        )  # fmt: skip
+        outside = int(((guess.weights < answer.weight_lower) | (guess.weights > answer.weight_upper)).sum())
+        print(f"priors: {name}: {seconds:.0f} s of processors; means within {answer.half_width.max():.3f}, weights "
+              f"within {reach:.3f}; {outside} of 4 weights by Laplace's approximation outside")  # fmt: skip
 
 
 def _compare_with_nuts(
@@ -294,7 +322,9 @@ def _chain_means(precision: np.ndarray, linear: float) -> tuple[np.ndarray, floa
     return answers[1], float(np.abs(answers[1] - answers[0]).max())
 
 
-PARTS = {part.__name__: part for part in (bounds, coverage, local, updates, rates, carolina, orthant, boxes, areas)}
+PARTS = {
+    part.__name__: part for part in (bounds, coverage, local, updates, rates, carolina, orthant, boxes, areas, priors)
+}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or PARTS:
