@@ -620,7 +620,7 @@ def test_networks_that_cannot_be_used():
         ((3,), "'variables' .* Got 3."),
         ((["rain", "rain"],), "'variables' .* distinct. Got 'rain' at index 1."),
         (([["rain"]],), r"'variables' .* Got \['rain'\]."),
-        ((["rain"], {"rain": "yes"}), "'variables' .* without those of the evidence. Got 'rain'."),
+        ((["rain"], {"rain": "yes"}), "'variables' .* variables that are not in the evidence. Got 'rain'."),
         ((["rain"], {"wet": "maybe"}), "'evidence' .* one of the states 'yes', 'no' of 'wet'. Got 'maybe'"),
         ((["rain"], {"wet": 0}), "'evidence' .* Got 0 at variable 'wet'"),
         ((["rain"], {"snow": "yes"}), "'evidence' .* Got 'snow'."),

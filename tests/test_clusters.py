@@ -230,7 +230,7 @@ def test_ferromagnets_are_found_by_trying_all_flips():
             "the fields of a and b favour different states",
         ),
         (lambda: db.Potts({(0, 1): 0.5, (1, 2): -0.5}, 3), "the coupling of 1 and 2 does not favour equal states"),
-        (lambda: db.Potts({(0, 1): 0.5}, 3, {0: [1.0, 0.5, 0.0], 1: [0, 0, 0]}), "the field of 0 favours several"),
+        (lambda: db.Potts({(0, 1): 0.5}, 3, {0: [1.0, 0.5, 0.0], 1: [0, 0, 0]}), "field of 0 distinguishes more"),
         (lambda: db.SpinMRF({(0, 1, 2): 0.3}), "the variables 0, 1 and 2 share a factor"),
         (lambda: db.PairwiseMRF([[0, 0], [0, 0, 0]], [(0, 1)], [np.zeros((2, 3))]), "0 and 1 have different numbers"),
         (

@@ -250,7 +250,7 @@ def test_arguments_get_a_sentence():
         (lambda: db.average_over(priors, poisson), "observe .* a function"),
         (
             lambda: db.average_over(priors, lambda prior: prior.poisson([1, 2], prior.precision[0, 0])),
-            "observe .* the same observations",
+            "observe .* adds the same observations",
         ),
         (lambda: db.average_over(priors, lambda _: 3), "observe .* likelihoods added"),
         (lambda: db.average_over(priors, observe, db.Quantile(0, 0.5)), "targets .* no averages"),

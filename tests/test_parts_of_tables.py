@@ -58,7 +58,7 @@ def test_no_factors_at_all():
         ([0, 1], np.zeros((2, 2)), r"'scopes' .* arrays of positions of shape \(F, arity\)"),
         ([[0, 1]], np.full((1, 2, 3), np.nan), r"'tables' .* finite, .* Got nan at index 0"),
         ([[0, 1]], np.zeros((2, 2, 3)), r"'tables' .* of shape \(1, k, k\). Got shape \(2, 2, 3\)"),
-        ([np.array([[0, 1]])], [], "'tables' .* an array for each one of scopes. Got 0 arrays for 1"),
+        ([np.array([[0, 1]])], [], "'tables' .* an array for each entry of 'scopes'. Got 0 arrays for 1"),
         ([[0, 1]], "nonsense", "'tables' .* an array of real numbers"),
     ],
 )

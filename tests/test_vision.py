@@ -450,9 +450,7 @@ def test_folders_that_cannot_be_read(folder, tmp_path):
     assert one_sentence(caught).endswith("found no such folder.")
     with pytest.raises(FormatError) as caught:
         vision.read_folder(folder, labels="labels21")
-    assert "labels21: expected a folder of label maps (do without by labels=None), found no such" in one_sentence(
-        caught
-    )
+    assert "labels21: expected a folder of label maps (or pass labels=None), found no such" in one_sentence(caught)
 
 
 @pytest.mark.parametrize(

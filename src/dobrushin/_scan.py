@@ -352,7 +352,7 @@ class Scan:
     def __getitem__(self, key: int | slice) -> Any:
         if not isinstance(key, slice):
             if not isinstance(key, Integral):
-                raise TypeError(f"steps of a scan are numbered or sliced, not {key!r}")
+                raise TypeError(f"steps of a scan are selected by a number or a slice, not by {key!r}")
             t = int(key) + (len(self) if key < 0 else 0)
             if not 0 <= t < len(self):
                 raise IndexError(f"step {key} of a scan of {counted(len(self), 'step')}")

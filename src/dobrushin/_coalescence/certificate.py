@@ -251,7 +251,7 @@ def coalescence(
     scan = as_scan(scan, model)
     scan._check_fits(model.n_variables)
     if scan.is_random:
-        raise ArgumentError("scan", "without random steps (draw them first)", scan)
+        raise ArgumentError("scan", "without random steps: use a scan of fixed order", scan)
     confidence = check.fraction(confidence, "confidence")
     runs = _USUAL_RUNS if runs is None else check.count(runs, "runs")
     running, sequence = read_running(read_options(run, ("memory_limit",)), seed, time_limit)

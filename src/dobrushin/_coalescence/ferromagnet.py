@@ -214,7 +214,7 @@ def _one_favourite(unaries: NDArray[np.float64]) -> tuple[NDArray[np.float64], N
     others[np.arange(len(unaries)), favourite] = second
     if (others != second[:, None]).any():
         k = int(np.argmax((others != second[:, None]).any(axis=1)))
-        raise _Refusal("the field of {} favours several states, some more than others.", k)
+        raise _Refusal("the field of {} distinguishes more than one state from the others.", k)
     return unaries.max(axis=1) - second, favourite
 
 
@@ -276,7 +276,7 @@ def _colour_of_ghost(
     if len(against):
         first = int(some[component[against[0]]])
         raise _Refusal(
-            "the fields of {} and {} favour different states, compared along the couplings between them.",
+            "the fields of {} and {} favour different states, after the relabelling that their couplings need.",
             first, int(against[0]),
         )  # fmt: skip
     return np.where(some >= 0, colour[some], 0)

@@ -240,7 +240,7 @@ class _Links(Tally):
         return trials_needed(aim / steepest, PLANNED * self.level(error)) if steepest else 1
 
     def add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
-        raise NotImplementedError("connections are counted in clusters")
+        raise NotImplementedError("connections are counted by add_clusters, from the clusters of draws")
 
     def add_clusters(self, clusters: NDArray[np.int32], keep: bool = False) -> None:
         """Count the connections in a block of draws; `clusters` has a row for each draw, a column for each variable."""

@@ -82,11 +82,11 @@ class Run(ABC):
 
     def job(self) -> tuple[Job, range]:
         """Return the GPU job that draws all outcomes, with their numbers; jobs of several queries can be joined."""
-        raise NotImplementedError(f"{self.method.name} has no draws on a GPU that can wait for others")
+        raise NotImplementedError(f"{self.method.name} cannot draw all outcomes in one job on the GPU")
 
     def finish(self, job: Job, outcome: Outcome) -> Estimate:
         """Return the answer from the outcome of the job that `job` returned."""
-        raise NotImplementedError(f"{self.method.name} has no draws on a GPU that can wait for others")
+        raise NotImplementedError(f"{self.method.name} cannot draw all outcomes in one job on the GPU")
 
     def running_block(self) -> Running:
         """Return the run settings for the next block of outcomes, with a checkpoint file of its own."""

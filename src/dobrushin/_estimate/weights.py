@@ -141,7 +141,7 @@ class Weights(Method):
                 tries = min(tries, allowed)
             elif not choice.by_name:
                 drawn = counted(work.drawn, "variable")
-                raise cls.refuse(f"about {tries:.2g} draws of {drawn} each would be more than the budget.")
+                raise cls.refuse(f"about {tries:.2g} weighted draws of {drawn} each would exceed the budget.")
         reason = (
             f"{work.name}; a pilot puts the bound at about e^{work.pilot.gap:.2g} times the partition function; about "
             f"{tries:.2g} draws of up to {counted(work.drawn, 'variable')} each"
@@ -319,7 +319,7 @@ def _layout(query: Query, bits: float) -> Layout:
         return form.memory.get(_LAYOUTS, lambda: lay_out(form.tables(), bits), bits)
     except TooDense as error:
         raise Weights.refuse(
-            f"the model is so dense that every sum would have to be split, at least {error} times."
+            f"the model is so dense that the sum over any variable would be split at least {error} times."
         ) from None
 
 

@@ -337,7 +337,7 @@ class _Settings:
         self.added = self.added or added[:3]
         near = all(np.allclose(a, b, rtol=1e-10, atol=1e-10) for a, b in zip(added, self.added, strict=False))
         if not near or added[3].nnz:
-            raise ArgumentError("observe", "the same observations for every prior, on which no setting depends", field)
+            raise ArgumentError("observe", "a function that adds the same observations to every prior", field)
         return field
 
     def solved(self) -> list[Bounds] | None:

@@ -344,7 +344,7 @@ def _(model: GaussianField, method: InfluenceMethod = "best", rows: Iterable[Has
 
 def _refuse(influence: FieldInfluence, *args: Any, **options: Any) -> Any:
     del args, options
-    raise ArgumentError("model", "the field itself: an influence matrix has no initial point of chains", influence)
+    raise ArgumentError("model", "the field itself: an influence matrix has no initial point for chains", influence)
 
 
 for _function in (variation, optimize_scan, greedy_scan, shortest_scan):

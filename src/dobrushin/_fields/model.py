@@ -280,8 +280,8 @@ class GaussianField(Model):
         """
         form = self._form
         if not form.is_gaussian or form.is_finite.any():
-            requirement = "added to a prior without limits, levels or likelihoods: observe the sums afterwards"
-            raise ArgumentError("covariates", requirement, got=f"a field with these: {self}")
+            requirement = "added to a prior without limits, levels or likelihoods (observe the linear predictors)"
+            raise ArgumentError("covariates", requirement, got=f"{self}")
         if not isinstance(covariates, Mapping) or not covariates:
             raise ArgumentError("covariates", "a dict from names to values, with at least one entry", covariates)
         names = list(covariates)

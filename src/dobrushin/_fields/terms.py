@@ -182,8 +182,8 @@ class FieldTerms(Form):
 
     def _refuse(self, requirement: str) -> NoReturn:
         raise ArgumentError(
-            "model", f"{requirement} here: a field has influence, scans, variation, sample, estimate "
-            "and plan", got=f"a field of {self.n_variables} variables",
+            "model", f"{requirement}: a field can only be used with influence, scans, variation, sample, "
+            "estimate and plan", got=f"a field of {self.n_variables} variables",
         )  # fmt: skip
 
     def tables(self) -> FactorTables:
@@ -293,7 +293,7 @@ def read_graph(graph: Any) -> tuple[Any, Sequence[Hashable] | None]:
     if not fine.all():
         k = int(np.argmin(fine))
         where = f"index {(int(entries.coords[0][k]), int(entries.coords[1][k]))}"
-        raise ArgumentError("graph", "of weights that are finite and not negative", entries.data[k], where)
+        raise ArgumentError("graph", "one whose edge weights are finite and not negative", entries.data[k], where)
     requirement = "undirected: a symmetric matrix (weights that are standardised by rows are not)"
     _require_symmetric(matrix, "graph", requirement)
     matrix.setdiag(0.0)
@@ -308,7 +308,7 @@ def _edge_weights(graph: Any, position: Mapping[Hashable, int]) -> Any:
     for a, b, data in graph.edges(data=True):
         weight = data.get("weight", 1.0)
         if not check.is_real(weight):
-            raise ArgumentError("graph", "of weights that are numbers", weight, f"edge {(a, b)!r}")
+            raise ArgumentError("graph", "one whose edge weights are numbers", weight, f"edge {(a, b)!r}")
         if a != b:
             ends.append((position[a], position[b]))
             weights.append(float(weight))
@@ -412,7 +412,7 @@ def read_stored(arrays: CheckedArrays) -> FieldTerms:
     start, values = arrays["value_start"], arrays.finite("values")
     sizes = np.diff(start)
     shaped = len(start) == n + 1 and start[0] == 0 and start[-1] == len(values) and bool((sizes >= 0).all())
-    arrays.require(shaped, f"{n + 1} increasing starts of values", f"{len(start)} numbers")
+    arrays.require(shaped, f"{n + 1} increasing indices of the first value of each variable", f"{len(start)} numbers")
     arrays.require(sizes != 1, "two or more values of a variable on a finite set", sizes)
     inner = np.ones(max(len(values) - 1, 0), dtype=np.bool_)
     inner[start[1:-1][(start[1:-1] > 0) & (start[1:-1] < len(values))] - 1] = False

@@ -83,7 +83,7 @@ def split_rows(start: Ints, cost: Floats, cells: Floats) -> tuple[Ints, Ints]:
     large = prefix_sums(cells > RANGE_ENTRIES)
     coarse = (total[start[1:]] - total[start[:-1]] > RANGE_OPERATIONS) | (large[start[1:]] > large[start[:-1]])
     if coarse.any():
-        log.info("influence: tables are too large at %d of %d variables: coarser bounds", np.sum(coarse), len(coarse))
+        log.info("influence: tables too large at %d of %d variables; using coarser bounds", np.sum(coarse), len(coarse))
     return frozen(np.flatnonzero(~coarse)), frozen(np.flatnonzero(coarse))
 
 

@@ -224,7 +224,7 @@ class GibbsAscent(Ascent):
         """Return complete observations to start the chains from, because the model allows these states."""
         complete = np.flatnonzero((self.observed.x >= 0).all(axis=0))
         if not len(complete):
-            raise ArgumentError("data", "at least one row without gaps, of a model with forbidden states", got="none")
+            raise ArgumentError("data", "with a row without gaps, because the model forbids some states", got="none")
         states = self.observed.x[:, complete[np.arange(self.chains) % len(complete)]].T.astype(np.int64)
         return 2 * states - 1 if self.structure.is_spins else states
 

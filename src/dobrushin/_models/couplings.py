@@ -162,7 +162,7 @@ def name_variables(
         if per_variable is not None and not is_named and np.ndim(per_variable) >= 1:
             size = len(per_variable)
             if n > size:
-                raise ArgumentError(argument, f"among the {size} variables that are given", n - 1)
+                raise ArgumentError(argument, f"positions from 0 to {size - 1}: {size} variables have values", n - 1)
             n = size
         if n > 10**6 + 100 * len(names):
             requirement = "labels that are positions if they are whole numbers (name variables by strings otherwise)"
@@ -281,7 +281,7 @@ def read_blocks(scopes: Any, tables: Any, sizes: Ints) -> list[tuple[Array, Floa
     pairs = (list(scopes), list(tables)) if several else ([scopes], [tables])
     if len(pairs[0]) != len(pairs[1]):
         got = f"{len(pairs[1])} arrays for {len(pairs[0])} of scopes"
-        raise ArgumentError("tables", "an array for each one of scopes", got=got)
+        raise ArgumentError("tables", "an array for each entry of 'scopes'", got=got)
     return [_read_block(scope, table, sizes) for scope, table in zip(*pairs, strict=True)]
 
 

@@ -438,7 +438,7 @@ class CheckedArrays(dict[str, Array]):
         """Return the symmetric matrix of couplings of pairs i < j, which must be sorted."""
         i, j, weights = self["i"], self["j"], self.finite("couplings")
         lengths = f"{len(i)}, {len(j)} and {len(weights)}"
-        self.require(len(i) == len(j) == len(weights), "as many couplings as i and j", lengths)
+        self.require(len(i) == len(j) == len(weights), "arrays i, j and couplings of equal length", lengths)
         pairs = np.stack([i, j], axis=1)
         self.require((i >= 0) & (i < j) & (j < n), f"pairs i < j of positions from 0 to {n - 1}", pairs)
         self.require((np.diff(i) > 0) | (np.diff(i) == 0) & (np.diff(j) > 0), "pairs in increasing order", pairs[1:])

@@ -245,7 +245,7 @@ class PairTables(DivisibleForm):
         unaries, n = arrays.logs("unaries", sizes), len(sizes)
         best = np.maximum.reduceat(unaries, np.cumsum(sizes) - sizes)
         arrays.require(best > -np.inf, "a state of each variable that is allowed", best)
-        arrays.require(len(arrays["i"]) == len(arrays["j"]), "as many i as j", "more of one")
+        arrays.require(len(arrays["i"]) == len(arrays["j"]), "arrays i and j of equal length", "different lengths")
         pairs = np.stack([arrays["i"], arrays["j"]], axis=1)
         arrays.require(((pairs >= 0) & (pairs < n)).all(axis=1), f"positions from 0 to {n - 1}", pairs)
         arrays.require(pairs[:, 0] != pairs[:, 1], "edges between different variables", pairs)

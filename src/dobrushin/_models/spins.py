@@ -165,7 +165,7 @@ class SpinTerms(ScopedForm, SpinForm):
     def _tables(self) -> FactorTables:
         if not self.has_tables:
             need, limit = 2.0**self.order, 2.0**TABLE_ORDER
-            raise BudgetError("The table of a term", need, limit, "entries", "Keep the model a SpinMRF.")
+            raise BudgetError("The table of the largest term", need, limit, "entries", "Keep the model a SpinMRF.")
         blocks = [self.field_tables(np.arange(self.n_variables))]
         arity = np.diff(self.scope_start)
         for order in np.unique(arity):

@@ -222,7 +222,7 @@ class Runner(ABC):
 
     def load(self, states: NDArray[np.int64]) -> Any:
         """Return initial states made from state numbers 0..k-1 of shape (variables, chains)."""
-        raise NotImplementedError(f"The runner {self.name!r} has its own start and takes no initial states.")
+        raise NotImplementedError(f"The runner {self.name!r} chooses its own initial states and takes no others.")
 
     @abstractmethod
     def run(self, x: Any, work: Work) -> None:

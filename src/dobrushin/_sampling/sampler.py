@@ -227,7 +227,7 @@ class ChainSource:
         record: Record = FINAL,
     ) -> None:  # fmt: skip
         if record.counts and not kernel.counts_states:
-            raise ArgumentError("record", "states: those of a field are not counted", got="counts")
+            raise ArgumentError("record", "'final', labels or a Record: a field's states are not counted", got="counts")
         self.model, self.kernel, self.scan, self.sequence = model, kernel, scan, sequence
         self.start, self.record = start, record
         self._jobs: dict[bool, Job] = {}  # on the CPU, and on the GPU

@@ -110,7 +110,7 @@ def to_dimod(model: Ising, *, beta: float = 1.0, offset: float = 0.0) -> dimod.B
     with np.errstate(over="ignore"):
         energy = Energy.of_model(model, beta, offset, "")
     if not np.isfinite(energy.J).all() or not np.isfinite(energy.h).all():
-        raise ArgumentError("beta", "large enough that the model's parameters over beta are finite", beta)
+        raise ArgumentError("beta", "large enough that the model's parameters divided by beta are finite", beta)
     labels = list(model.labels)
     if None in labels:
         raise ArgumentError("model", "without the label None, which dimod replaces", model)

@@ -240,7 +240,7 @@ class CertifiedInference:
             if variable in asked[:k]:
                 raise ArgumentError("variables", "distinct", variable, f"index {k}")
             if variable in given:
-                raise ArgumentError("variables", "without those of the evidence", variable)
+                raise ArgumentError("variables", "variables that are not in the evidence", variable)
         for variable, name in given.items():
             if name not in states[variable]:
                 requirement = f"one of the states {', '.join(map(repr, states[variable]))} of {variable!r}"

@@ -188,7 +188,7 @@ def _read_domains(file: Source, sizes: NDArray[np.int64]) -> dict[int, NDArray[n
     """Read the possible values of categorical variables, as increasing arrays by the number of the variable."""
     file.require_memory(_DOMAIN_BYTES * len(file.data), "domains")
     if len(file.data) % 8:
-        raise file.error("domains of whole numbers of 8 bytes", f"{len(file.data)} bytes")
+        raise file.error("a file of whole numbers of 8 bytes", f"{len(file.data)} bytes")
     domains: dict[int, NDArray[np.int64]] = {}
     numbers, at = np.frombuffer(file.data, dtype=">i8").astype(np.int64), 0
     while at < len(numbers):

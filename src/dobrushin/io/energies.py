@@ -228,7 +228,7 @@ def _read_pairs(
     start = np.append(starts.astype(np.float64), len(others))
     other = others["other"].astype(np.float64)
     if start[0] != 0 or (np.diff(start) < 0).any():
-        raise source.error("neighbourhoods that follow each other", "starts that do not increase from 0")
+        raise source.error("lists of neighbours whose starts increase from 0", "other starts")
     if len(outside := other[~((other >= 0) & (other < n))]):
         raise source.error(f"neighbours from 0 to {n - 1}", f"{outside[0]:.17g}")
     v = np.repeat(np.arange(n), np.diff(start).astype(np.int64))

@@ -282,7 +282,7 @@ def read_hugin(source: Source) -> FactorGraph:
                 tokens.fail("( child | parents )", start, quote(" ".join(words)))
             fields = _read_fields(tokens)
             if "data" not in fields or "model_nodes" in fields:
-                tokens.fail(f"data of {quote(child[0])}", start, "none, or a model of it")
+                tokens.fail(f"data of {quote(child[0])}", start, "none, or a formula (model_nodes)")
             numbers = [word for word in fields["data"] if word not in "()"]
             network.add_words(child[0], parents, numbers, start)
         else:

@@ -269,9 +269,7 @@ def _check_links(counts: LinkCounts, magnet: Magnet, k: int, wrong: float) -> No
     components = {magnet.component[v] for v in question.variables}
     has_field, is_pair = not components.isdisjoint(magnet.has_field), len(question.variables) == 2
     is_linked = not is_pair or (len(components) == 1 and not has_field)
-    require(
-        is_linked, "The law of two variables with a field, or not connected, needs more than links."
-    )
+    require(is_linked, "Connections do not decide a joint law with fields, or of two components.")
 
     def is_above(x: float) -> bool:
         return counts.is_above(x, hits, level)

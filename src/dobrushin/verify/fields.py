@@ -196,7 +196,7 @@ class _Answers:
         """Check a mean: an average, widened by random error, bias and rounding of draws."""
         rest = self.level - self.n * self.slip
         require(
-            rest > 0.0, "The stated probability of larger drift is too large for the confidence."
+            rest > 0.0, "Rounding moves chains farther than stated too often for the confidence."
         )
         reach = math.sqrt(
             2.0 * self.field.spread(q, self.field.order) * math.log(2.0 / rest) / self.n

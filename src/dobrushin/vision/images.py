@@ -147,7 +147,7 @@ def read_folder(path: str | os.PathLike[str], labels: str | None = "labels9", mo
     if not folder.is_dir():
         raise FormatError(str(folder), "a folder with index.json, images and label maps", "no such folder")
     if labels is not None and not (folder / labels).is_dir():
-        raise FormatError(str(folder / labels), "a folder of label maps (do without by labels=None)", "no such folder")
+        raise FormatError(str(folder / labels), "a folder of label maps (or pass labels=None)", "no such folder")
     classes, rows = _read_index(folder / "index.json")
     if most is not None and most < len(rows):
         rows = [rows[k] for k in np.linspace(0, len(rows) - 1, most).astype(int)]

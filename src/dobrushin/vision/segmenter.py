@@ -119,7 +119,7 @@ class Segmenter:
                 got = f"{image.grid.patch} every {image.grid.step}"
                 raise db.ArgumentError("image", requirement, got=got)
             return image
-        check.instance(image, Image, "image", "an Image, or one that was described")
+        check.instance(image, Image, "image", "an Image, or the result of Segmenter.describe")
         return describe(image, self.patch, self.step)
 
     @public(name="vision.Segmenter.fit")

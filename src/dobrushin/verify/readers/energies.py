@@ -115,7 +115,7 @@ def read_bqm(data: bytes, inside: Array, budget: Budget, beta: float) -> ModelFi
     degrees = np.diff(np.append(single["start"].astype(np.int64), 2 * m))
     i, j = np.repeat(np.arange(n), degrees), near["at"].astype(np.int64)
     if len(i) != 2 * m or (m and not 0 <= j.min() <= j.max() < n):
-        raise ValueError("its neighbourhoods do not follow each other")
+        raise ValueError("a list of neighbours has a wrong start, length or entry")
     first = i < j  # each pair is there twice
     if np.count_nonzero(first) != m:
         raise ValueError("an interaction is not listed at both of its variables")
