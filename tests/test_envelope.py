@@ -259,6 +259,14 @@ def test_a_checkpoint_gives_the_same_answer(tmp_path):
         assert again.chains == first.chains
 
 
+def test_what_both_proposals_lack_is_said():
+    repulsive = db.Ising({(i, j): -0.5 for i in range(100) for j in range(i)})
+    with pytest.raises(
+        db.CertificateError, match=r"weights: the bound by a Gaussian envelope .*; the model is so dense"
+    ):
+        db.estimate(repulsive, [0], method="weights", seed=1)
+
+
 @pytest.mark.parametrize("strength", [1e-300, 1e-8, 50.0, 1e6, 1e99])
 def test_huge_and_tiny_couplings(strength):
     model = db.Ising({(i, j): strength * (-1) ** (i * j % 3) for i in range(14) for j in range(i)})

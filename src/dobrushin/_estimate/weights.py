@@ -31,7 +31,7 @@ from dobrushin._shared.executors import cores
 from dobrushin._shared.memory import require_memory
 from dobrushin._shared.running import PLAIN, Running, child_seed
 from dobrushin._shared.text import counted, percent, rounded_up
-from dobrushin.errors import CertificateError
+from dobrushin.errors import BudgetError, CertificateError
 
 # Size of mini-buckets in bits: for the pilot, and for an answer that needs fewer draws with larger mini-buckets.
 _FEW_BITS, _MANY_BITS = 12.0, 16.0
@@ -218,20 +218,23 @@ def _choose(query: Query) -> _Proposed:
 
     Mini-buckets are not tried if an envelope gives an answer soon.
     """
-    refusal: CertificateError | LateError | None = None
+    reasons: list[str] = []
+    limit: BudgetError | None = None
     found: list[_Proposed] = []
     for propose in (_use_envelope, _use_buckets):
         try:
             proposal = propose(query)
-        except (CertificateError, LateError) as error:
-            refusal = error
-            continue
-        if proposal is not None:
-            found.append(proposal)
-            if proposal.seconds <= SOON_SECONDS:
+        except CertificateError as error:
+            reasons.append(error.reasons[Weights.name].rstrip("."))
+        except BudgetError as error:
+            limit = error
+        else:
+            if proposal is not None:
+                found.append(proposal)
+            if proposal is not None and proposal.seconds <= SOON_SECONDS:
                 break
-    if not found and refusal is not None:
-        raise refusal
+    if not found:
+        raise limit or Weights.refuse("; ".join(reasons) + ".")
     return min(found, key=lambda proposal: proposal.seconds)
 
 
