@@ -1,5 +1,6 @@
 """Sums in less memory: a cutset is fixed in each of its states in turn."""
 
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -114,6 +115,46 @@ def test_estimates_by_sums_need_no_more_memory_than_they_may():
     again = db.plan(model, [0, 40], method="exact")
     assert "cutset" not in again.reason
     assert again.seconds < db.plan(model, [0, 40], method="exact", run=small).seconds
+
+
+def test_laws_given_the_states_of_a_cutset_are_not_kept(monkeypatch):
+    tables, groups = grid()._form.tables(), [(v,) for v in range(81)]
+    plan = plan_within(tables, groups, 0.5 * plan_sums(tables, groups, 1e9).bytes)
+    real, made, alive = SumPlan.run, [], []
+
+    def run(self, tables, **how):
+        alive.append(sum(ref() is not None for ref in made))
+        sums = real(self, tables, **how)
+        made.append(weakref.ref(sums.marginals[0]))
+        return sums
+
+    monkeypatch.setattr(SumPlan, "run", run)
+    plan.run(tables)
+    assert len(alive) == plan.states >= 4
+    assert max(alive) <= 1
+
+
+@pytest.mark.parametrize("gap", [-3000.0, -600.0, 600.0, 3000.0])
+def test_states_of_a_cutset_whose_weights_are_far_apart(gap):
+    """The logarithms of the weights grow (or fall) by more than an exponential can hold."""
+    rng = np.random.default_rng(4)
+    factors = [((i, j), rng.normal(size=(3, 3))) for i in range(5) for j in range(i)]
+    fields = [((v,), [0.0, gap + (v == 0), 2.0 * gap]) for v in range(5)]
+    model = db.FactorGraph([3] * 5, factors + fields)
+    tables, groups = model._form.tables(), groups_of(model, rng)
+    plan = plan_within(tables, groups, 0.5 * plan_sums(tables, groups, 1e9).bytes)
+    assert isinstance(plan, CutPlan)
+    sums = plan.run(tables)
+    assert excess(model, plan, sums) <= 0
+    assert sums.log_partition_error < 1e-9
+
+
+def test_the_memory_that_tables_share_counts_once():
+    tables, groups = grid(11)._form.tables(), [(v,) for v in range(121)]
+    whole = plan_sums(tables, groups, 1e9)
+    plan = plan_within(tables, groups, 0.7 * whole.bytes)
+    assert plan.states <= 8
+    assert plan.order == whole.order  # that of a proof
 
 
 def test_states_of_a_cutset_that_are_forbidden():

@@ -22,11 +22,15 @@ from dobrushin._shared.arrays import UNIT, Bools, Floats, frozen
 
 # Joint states of a cutset, and entries that they may take together.
 _MAX_STATES, _MAX_ENTRIES = 2**12, 2.0**38
+# Largest logarithm of a weight.
+_MOST_ABOVE = 500.0
 
 
 @dataclass(frozen=True)
 class CutPlan(SumPlan):
     """Sums for each joint state of a cutset.
+
+    `order` is that of all variables without a cutset, which proofs use.
 
     Attributes
     ----------
@@ -71,41 +75,67 @@ class CutPlan(SumPlan):
         """Make the sums for each state of the cutset, and weigh them."""
         working = Working() if working is None else working
         free = _free(tables, self.cut)
-        found: list[tuple[tuple[int, ...], SumResult]] = []
+        mixture = _Mixture(self, tables)
         for digits in itertools.product(*(range(int(tables.sizes[v])) for v in self.cut)):
             state = np.zeros(tables.n_variables, dtype=np.int64)
             state[list(self.cut)] = digits
             (rest,) = tables.cut(free, state[None])
             try:
-                found.append((digits, self.inner.run(rest, working=working, limit=limit, backend=backend)))
+                mixture.add(digits, self.inner.run(rest, working=working, limit=limit, backend=backend))
             except NoAllowedState:
                 continue  # the state has probability 0
-        if not found:
+        if not mixture.laws:
             raise no_allowed_state(tables)
-        return self._weigh(tables, found)
+        return mixture.result()
 
-    def _weigh(self, tables: FactorTables, found: list[tuple[tuple[int, ...], SumResult]]) -> SumResult:
-        """Return the mixture of the laws given the states of the cutset."""
-        logs = np.array([sums.log_partition for _, sums in found])
-        top = float(logs.max())
-        weights = np.exp(logs - top)
-        total = math.fsum(weights)
-        marginals = [np.zeros([int(tables.sizes[v]) for v in group]) for group in self.groups]
-        for (digits, sums), weight in zip(found, weights.tolist(), strict=True):
-            fixed, laws = dict(zip(self.cut, digits, strict=True)), iter(sums.marginals)
-            for group, out in zip(self.groups, marginals, strict=True):
-                law: Floats | float = 1.0 if all(v in fixed for v in group) else next(laws)
-                out[tuple(fixed.get(v, slice(None)) for v in group)] += weight / total * law
-        # A weight is off by the error of its logarithm, of the difference and of the exponential.
-        error = max(sums.log_partition_error for _, sums in found)
-        error += 4.0 * UNIT * (float(np.abs(logs).max()) + abs(top) + 2.0)
-        value = top + math.log(total)
-        share = math.expm1(min(2.0 * error + 2.0 * (len(found) + 8.0) * UNIT, 700.0))
-        relative = max(sums.relative for _, sums in found)
-        absolute = max(sums.absolute for _, sums in found)
+
+class _Mixture:
+    """Sum of the laws given states of a cutset, each times its partition function over that of a reference state."""
+
+    def __init__(self, plan: CutPlan, tables: FactorTables) -> None:
+        self.plan = plan
+        self.marginals = [np.zeros([int(tables.sizes[v]) for v in group]) for group in plan.groups]
+        self.total = 0.0
+        self.reference = 0.0  # a logarithm
+        self.laws = 0
+        self.moves = 0  # number of times that the reference changed
+        self.largest = 0.0  # absolute value of a logarithm
+        self.relative, self.absolute, self.error = 0.0, 0.0, 0.0
+
+    def add(self, digits: tuple[int, ...], sums: SumResult) -> None:
+        """Add the law given a state of the cutset."""
+        value = sums.log_partition
+        if not self.laws:
+            self.reference = value
+        elif value > self.reference + _MOST_ABOVE:
+            scale = math.exp(self.reference - value)
+            self.total *= scale
+            for out in self.marginals:
+                out *= scale
+            self.reference = value
+            self.moves += 1
+        weight = math.exp(value - self.reference)
+        self.total += weight
+        fixed, laws = dict(zip(self.plan.cut, digits, strict=True)), iter(sums.marginals)
+        for group, out in zip(self.plan.groups, self.marginals, strict=True):
+            law: Floats | float = 1.0 if all(v in fixed for v in group) else next(laws)
+            out[tuple(fixed.get(v, slice(None)) for v in group)] += weight * law
+        self.laws += 1
+        self.largest = max(self.largest, abs(value))
+        self.relative = max(self.relative, sums.relative)
+        self.absolute = max(self.absolute, sums.absolute)
+        self.error = max(self.error, sums.log_partition_error)
+
+    def result(self) -> SumResult:
+        """Return the mixture, whose total weight is at least 1."""
+        # A weight is off by the error of its logarithm, of differences to references and of exponentials.
+        error = self.error + 8.0 * UNIT * (1.0 + self.moves) * (self.largest + 1.0)
+        value = self.reference + math.log(self.total)
+        share = math.expm1(min(2.0 * error + 2.0 * (self.laws + 8.0) * UNIT, 700.0))
         return SumResult(
-            marginals, relative + share * (1.0 + relative), absolute * (1.0 + share) + len(found) * 2.0**-1000, value,
-            error + (len(found) + 8.0) * UNIT + 4.0 * UNIT * (abs(value) + abs(top)),
+            [out / self.total for out in self.marginals], self.relative + share * (1.0 + self.relative),
+            self.absolute * (1.0 + share) + self.laws * 2.0**-1000, value,
+            error + (self.laws + 8.0) * UNIT + 4.0 * UNIT * (abs(value) + self.largest),
         )  # fmt: skip
 
 
@@ -122,6 +152,7 @@ def _find_cut(plan: SumPlan, tables: FactorTables, limit: float) -> CutPlan | No
     program, sizes = plan.program, plan.program.sizes
     owner = np.repeat(np.arange(len(program.offset)), np.diff(program.scope_start))
     lengths = np.exp(np.bincount(owner, np.log(sizes[program.scope]), len(program.offset)))
+    shared = program.length / lengths.sum()  # tables share memory
     cut: list[int] = []
     states = 1
     can_cut = sizes > 1
@@ -136,7 +167,7 @@ def _find_cut(plan: SumPlan, tables: FactorTables, limit: float) -> CutPlan | No
         lengths[owner[program.scope == v]] /= sizes[v]
         if states > _MAX_STATES:
             return None
-        if 8.0 * lengths.sum() <= limit:
+        if 8.0 * shared * lengths.sum() <= limit:
             found = _plan(plan, tables, plan.groups, tuple(cut))
             if found.entries > _MAX_ENTRIES:
                 return None
@@ -155,7 +186,7 @@ def _plan(plan: SumPlan, tables: FactorTables, groups: Sequence[Scope], cut: Sco
     inner = plan_in_order(rest, [group for group in inner_groups if group], number[order].tolist(), Memory())
     states = math.prod(int(tables.sizes[v]) for v in cut)
     whole = plan.whole_bytes if isinstance(plan, CutPlan) else plan.bytes
-    return CutPlan(list(groups), inner.program, [*order, *cut], inner, cut, states, whole)
+    return CutPlan(list(groups), inner.program, plan.order, inner, cut, states, whole)
 
 
 def _free(tables: FactorTables, cut: Scope) -> Bools:
