@@ -161,6 +161,14 @@ def test_weights_of_gaussian_fields_are_solved():
     assert "for certain" in answer.headline
 
 
+def test_weights_of_settings_that_are_out_of_the_question_are_not_0():
+    """Their true weights are positive, though doubles do not hold them."""
+    priors = {scale: db.GaussianField([[scale]]) for scale in (1e-6, 1.0)}
+    answer = db.average_over(priors, lambda prior: prior.normal([1e4]))
+    assert answer.weights.tolist() == [1.0, 0.0]
+    assert 0.0 <= answer.weight_lower[1] < answer.weight_upper[1] <= 1e-299
+
+
 def test_log_integrals_hold_the_exact_determinant():
     """Determinants in rationals; without the bound on errors, some would be missed."""
     outside = 0

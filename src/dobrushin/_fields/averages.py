@@ -257,7 +257,7 @@ def _averaged(
 ) -> Average:
     low, high = (np.array(ends) for ends in zip(*logs, strict=True))
     top = float(high.max())
-    least, most = np.exp(low - top) / _UP, np.exp(high - top) * _UP
+    least, most = np.exp(low - top) / _UP, np.maximum(np.exp(high - top) * _UP, 1e-300)  # no bound underflows to 0
     if weighting == "laplace":
         least = most = np.exp(high - top)
     middle = np.exp(0.5 * (np.maximum(low, high - 100.0) + high) - top)
@@ -288,13 +288,13 @@ def largest_average(values: Floats, least: Floats, most: Floats) -> float:
     return best + 2.0**-44 * float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
-def _width_for(guess: Floats, answers: list[Estimate], room: float) -> float:
-    """Return a half-width of the logarithms of weights that moves the averages by about `room`."""
+def _width_for(guess: Floats, answers: list[Estimate], slack: float) -> float:
+    """Return a half-width of the logarithms of weights that moves the averages by about `slack`."""
     weights = np.exp(guess - guess.max())
     weights /= weights.sum()
     values = np.stack([answer.value for answer in answers])
     spread = float((weights @ np.abs(values - weights @ values)).max())
-    return float(np.clip(room / max(spread, 1e-300), _LEAST_WIDTH, _LARGEST_WIDTH))
+    return float(np.clip(slack / max(spread, 1e-300), _LEAST_WIDTH, _LARGEST_WIDTH))
 
 
 def _require_averages(targets: Any) -> None:
@@ -384,7 +384,7 @@ class _Settings:
         return None
 
     def _paths(self) -> list[Any] | None:
-        """Return the steps along each edge of the tree; None if there are none along some edge."""
+        """Return the steps along each edge of the tree; None if some edge has no steps of the allowed size."""
         matrices, paths = [prior_matrix(prior._form) for prior in self.priors], []
         for parent, child in self._tree():
             path = steps_between(
