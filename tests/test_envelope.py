@@ -8,7 +8,7 @@ from scipy import special, stats
 
 import dobrushin as db
 from dobrushin._estimate import weights as module
-from dobrushin._estimate.weights import weighted_interval
+from dobrushin._estimate.bets import weighted_interval
 from dobrushin._exact.envelope import Envelope, EnvelopeLaw
 from dobrushin._kernels.envelope import normal
 from dobrushin._sampling.weighted import Tries, draw_weighted

@@ -13,7 +13,7 @@ import dobrushin as db
 import reference
 from dobrushin._coalescence import rejection
 from dobrushin._estimate import weights as module
-from dobrushin._estimate.weights import log_partition_limits, weighted_interval
+from dobrushin._estimate.bets import log_partition_limits, weighted_interval
 from dobrushin._exact import minibuckets
 from dobrushin._exact.minibuckets import NoState, TooDense, lay_out, make_minibuckets
 from dobrushin._kernels import weights as loops

@@ -14,11 +14,12 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.bets import log_partition_limits
 from dobrushin._estimate.choice import choose_for_call
 from dobrushin._estimate.estimator import prepare_query
 from dobrushin._estimate.exact import digits_of
 from dobrushin._estimate.query import LEAST_ERROR, Settings, read_evidence, read_settings
-from dobrushin._estimate.weights import log_partition_limits, run_pilot
+from dobrushin._estimate.weights import run_pilot
 from dobrushin._exact.arithmetic import UNIT, Working, no_allowed_state
 from dobrushin._exact.minibuckets import NoState, lay_out, make_minibuckets
 from dobrushin._exact.order import find_order

@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.bets import PRIOR, weighted_interval
 from dobrushin._estimate.method import SOON_SECONDS, AnswerRows, Choice, Method, Plan
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.runs import INDEPENDENT_BITS, Run
 from dobrushin._exact.envelope import Envelope, has_envelope
 from dobrushin._exact.minibuckets import Layout, MiniBuckets, NoState, TooDense, lay_out
-from dobrushin._kernels import weights as loops
 from dobrushin._models.memory import Slot
-from dobrushin._sampling.weighted import Proposal, Tries, WeightedDraws, draw_weighted
+from dobrushin._sampling.weighted import Proposal, Tries, draw_weighted
 from dobrushin._shared.call import NO_DEADLINE, Deadline, LateError, current_deadline
 from dobrushin._shared.executors import cores
 from dobrushin._shared.memory import require_memory
@@ -55,8 +55,6 @@ _FURTHER, _FURTHER_LOOKS = 1.15, 40
 # Seconds per draw for the interval of one row (benchmarks/rates.py), and the largest product of draws and rows in one
 # block. Most answers end at the third look, so that a plan counts the intervals of as many draws as these looks have.
 SECONDS_PER_PAIR, _PAIRS_AT_ONCE, _EXPECTED_LOOKS = 6e-8, 2**22, sum(_LOOKS[:3])
-# Largest share of the wealth that is bet, and number of draws for which the pilot counts in the first bets.
-_LARGEST_BET, _PRIOR = 0.9, 100.0
 # Share of the error probability that is kept for the rounding of uniform random numbers to 53 bits.
 _PRECISION = 0.01
 # Seconds that an answer may be expected to take where the call has no time limit.
@@ -422,7 +420,7 @@ class _WeightRun(Run):
         digits = np.concatenate([np.empty((0, len(self.query.labels)), dtype=np.int16), *self.states])
         states = self.as_states(digits)
         mean, square = self.pilot.mean, max(self.pilot.square, self.threshold * self.pilot.mean)
-        before = _PRIOR * np.array([mean, 0.5 * mean, 0.25 * square])
+        before = PRIOR * np.array([mean, 0.5 * mean, 0.25 * square])
         rows = []
         for question in self.query.questions:
             aim = min(0.5, self.query.tolerance / question.span)
@@ -449,48 +447,3 @@ class _WeightRun(Run):
         ]
         plan = replace(self.plan, chains=self.done, other_updates=self.done * self.runner.drawn)
         return self.conclude(rows, words, plan)
-
-
-def weighted_interval(
-    y: NDArray[np.float64], z: NDArray[np.float64], aim: float, error: float, before: NDArray[np.float64]
-) -> tuple[float, float, float]:
-    """Return an estimate of p, with both limits, from independent pairs 0 <= y <= z <= 1 with E (y - p z) = 0.
-
-    With probability 1 - `error`, the interval is valid after every number of pairs; each limit has half of the error.
-
-    Parameters
-    ----------
-    aim : float
-        Half-width for which the bets are chosen.
-    before : array
-        Guesses of the sums of z, of y and of (y - p z)^2, which count as earlier pairs in the bets.
-    """
-    if not len(z):
-        return 0.5, 0.0, 1.0
-    sums = before.copy()
-    bets = loops.bet(y, z, aim, sums)
-    # Products of the wealth and their logarithms are off by a few units for each pair.
-    needed = math.log(2.0 / error) + 1e-9 + 2.0**-48 * len(z)
-    middle = min(max(float(y.sum() / z.sum()), 0.0), 1.0)
-    low, high = (float(loops.limit(y, z, bets, _LARGEST_BET, needed, sign, middle)) for sign in (1.0, -1.0))
-    return min(max(middle, low), high), low, high
-
-
-def log_partition_limits(
-    made: MiniBuckets, draws: WeightedDraws, pilot: Pilot, aim: float, error: float
-) -> tuple[float, float, float]:
-    """Return an estimate of log Z with both limits: log U plus the logarithm of an interval for the mean weight.
-
-    The interval is valid after any number of draws. It does not include the error of the model's own log-density.
-
-    Parameters
-    ----------
-    aim : float
-        Relative half-width of the interval for Z for which the bets are chosen.
-    """
-    y = np.zeros(draws.tries)  # in the order of the draws: a bet may depend on earlier ones only
-    y[draws.numbers] = draws.weights
-    before = _PRIOR * np.array([1.0, pilot.mean, pilot.square])
-    found = weighted_interval(y, np.ones(draws.tries), aim * pilot.mean, error, before)
-    middle, low, high = (made.log_bound + (math.log(p) if p > 0 else -math.inf) for p in found)
-    return middle, low - made.distortion, high + made.distortion
