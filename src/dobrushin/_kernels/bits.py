@@ -158,7 +158,10 @@ def _draw(x, rows, wide, threshold, certain, number, keys, random, mask, spin, o
 
 @inlined
 def _plane4(a0, a1, a2, a3, mask, random, spin, open_lanes):
-    """Decide the chains whose threshold differs from their random number in this bit; return the undecided chains."""
+    """Compare one bit of the random number and of the threshold in each chain; return the chains not yet decided.
+
+    The first bit that differs decides a chain.
+    """
     m0, m1, m2, m3, m4, m5, m6, m7 = mask[0], mask[1], mask[2], mask[3], mask[4], mask[5], mask[6], mask[7]
     m8, m9, m10, m11, m12, m13, m14, m15 = mask[8], mask[9], mask[10], mask[11], mask[12], mask[13], mask[14], mask[15]
     left = ZERO

@@ -76,7 +76,10 @@ def run_clusters(lo, hi, past, start, neighbor, twin, first, tied, low, high, ta
 
 @kernel
 def _joined(u, v, start, neighbor, state, mark, queue, counts):
-    """Return in which chains u and v are connected, as bits; v = -1 stands for the ghost."""
+    """Return, as bits, in which of the two chains u and v are connected.
+
+    v = -1 is the ghost, the additional variable that stands for the fields.
+    """
     answer, differs = _search(u, v, LOWER, start, neighbor, state, mark, queue, counts)
     if answer:
         return np.uint8(BOTH)
@@ -159,7 +162,8 @@ def _agree(targets, start, neighbor, state, mark, queue, found):
 def _label(targets, bit, start, neighbor, state, mark, queue):
     """Mark each variable in a target's cluster with the number of the cluster.
 
-    The mark is -1 in the ghost's cluster, and -2 - k in a cluster whose first target is number k.
+    The mark is -2 - k in a cluster whose first target is number k, and -1 in the cluster of the ghost, which stands for
+    the fields.
     """
     mark[:] = 0
     ghosts = neighbor.size
@@ -204,9 +208,9 @@ def colour_clusters(clusters, places, gauge, favourite, keys, states):
 def align_states(start, neighbor, turn, turns):
     """Relabel states as colours so that every pair of neighbours rewards equal colours, if possible.
 
-    Half-edge h rewards state turns[turn[h]][x] at its other end beside state x. Return the state of each variable for
-    each colour, the number of each variable's component, and a half-edge that rewards different colours, or -1 if there
-    is none.
+    Each edge is stored at both ends, as two half-edges. Beside state x at its own end, half-edge h rewards state
+    turns[turn[h]][x] at the other end. Return the state of each variable for each colour, the number of each variable's
+    component, and a half-edge that rewards different colours, or -1 if there is none.
     """
     n, q = start.size - 1, turns.shape[1]
     gauge = np.empty((n, q), dtype=np.int16)

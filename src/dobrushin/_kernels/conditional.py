@@ -184,7 +184,7 @@ def _write_row(row, single, out):
 def conditional_steps(order, number, repeats, base, period, states, g_start, m_start, member, stride, first, table, keys, x):  # fmt: skip  # noqa: E501
     """Run a list of steps (see `_kernels.spins`) in chains side by side, with tables of conditional probabilities.
 
-    The new state is the number of partial sums that are at most a uniform random number u.
+    The new state is the number of partial sums of its variable's probabilities that are at most a uniform number u.
     """
     chains = keys.shape[1]
     key, gamma = keys[0], keys[1]

@@ -278,10 +278,10 @@ def rescale(table, exponent):
 def account(t, terms, most, smallest, loss, made, operand_start, operand, exponent, units, absolute, least):
     """Record bounds on the error of the table that step t computed (theory page, "Rounding of exact answers").
 
-    A stored entry is the true one, divided by 2**exponent, times `units` roundings, give or take `absolute`; no entry
-    but 0 is below 2**least. `most` and `smallest` are the extremes of the table before it is divided by the power of 2
-    that brings its largest entry into [1/2, 1); returns the exponent of that power. `loss` is what a product of numbers
-    below 1 can lose where it underflows.
+    A stored entry is the true one divided by 2**exponent, up to `units` relative rounding errors and an absolute error
+    of `absolute`; entries other than 0 are at least 2**least. `most` and `smallest` are the extremes of the table
+    before it is divided by the power of 2 that brings its largest entry into [1/2, 1); returns the exponent of that
+    power. `loss` is what a product of numbers below 1 can lose where it underflows.
     """
     shift = math.frexp(most)[1]
     out = made[t]

@@ -66,12 +66,12 @@ def normal(first, second):
 
 @kernel
 def draw_fields(keys, threshold, factor, shift, fields, curvature, tops, asked, a, out):
-    """Draw local fields a from the envelope, and spins given the fields, for many tries.
+    """Draw local fields a from the envelope, and spins given the fields, in many importance samples.
 
     out[0] is the logarithm of each weight, and out[1 :] the wanted spins `asked`. Row k of `factor` says how much a
     normal number with mean shift[k] adds to the fields from k on. The weight is the product of 2 cosh(a_k) /
-    exp(curvature[k] a_k^2 / 2 + tops[k]), each at most 1. A try whose log-weight falls below `threshold` continues with
-    the probability that keeps the mean weight.
+    exp(curvature[k] a_k^2 / 2 + tops[k]), each at most 1. A sample whose log-weight falls below `threshold` continues
+    with the probability that keeps the mean weight.
     """
     n = fields.size
     for c in range(keys.shape[1]):

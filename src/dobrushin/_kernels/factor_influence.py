@@ -250,7 +250,10 @@ def coarse_ranges(at, allowance, rows, k_own, unary_start, unary, out_start, k_o
 
 @kernel
 def _from_centre(cell, stride, k_other, table, values, state):
-    """Update each value's differences from the mean over all values by the potentials of one own state."""
+    """Update the range of each neighbour value's differences from the mean over all values.
+
+    The potentials are those of one own state and one joint state of the other members.
+    """
     mean, forbidden = 0.0, 0
     first = table[cell]
     for x in range(k_other):
@@ -273,7 +276,10 @@ def _from_centre(cell, stride, k_other, table, values, state):
 
 @kernel
 def _farthest(k_other, values):
-    """Update the largest distance of each value from the mean by the present joint state."""
+    """Update each neighbour value's distance from the mean: the largest range of differences in a joint state.
+
+    The range of the present joint state has just been computed.
+    """
     for x in range(k_other):
         if values[LARGEST, x] == np.inf:
             values[FACTOR, x] = np.inf

@@ -145,7 +145,7 @@ def draw_site(m, c, E, N, low, high, key, gamma, step):
 
 @kernel
 def _strips(z):
-    """Return approximately how many strips there are between 0 and z, with the sign of z."""
+    """Return approximately how many strips of equal area under exp(-z^2/2) are between 0 and z, with the sign of z."""
     z = min(max(z, -_EDGE), _EDGE)
     y = z * z
     return z * (_P0 + y * (_P1 + y * (_P2 + y * (_P3 + y * (_P4 + y * (_P5 + y * _P6))))))
@@ -153,14 +153,14 @@ def _strips(z):
 
 @kernel
 def lower_place(z):
-    """Bound the number of strips between 0 and z from below, with the sign of z; the tail counts as one piece."""
+    """Bound from below how many strips of equal area are between 0 and z, with the sign of z; the tail is one strip."""
     place = _strips(z) - _SLACK
     return place if place > -_LAST else -_ALL
 
 
 @kernel
 def upper_place(z):
-    """Bound the number of strips between 0 and z from above, with the sign of z; the tail counts as one piece."""
+    """Bound from above how many strips of equal area are between 0 and z, with the sign of z; the tail is one strip."""
     place = _strips(z) + _SLACK
     return place if place < _LAST else _ALL
 

@@ -28,7 +28,8 @@ def start_labels(ids, states, keys, x):
 def potts_chain(order, number, repeats, base, period, start, neighbor, strength, unary, key, gamma, x):
     """Run a list of steps in one chain of a Potts model; `strength` and `unary` are exponentials of log-potentials.
 
-    The new state is the number of partial sums of the weights that are at most u times the total weight.
+    The new state is the number of partial sums of the weights that are at most u times the total weight, for a uniform
+    random number u.
     """
     k = unary.shape[1]
     flat = unary.ravel()

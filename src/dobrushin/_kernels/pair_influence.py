@@ -1,4 +1,4 @@
-"""Influence bounds of Theorem 4, row by row (paper Section 4.1; theory page, "Theorem 4 with unaries").
+"""Influence bounds of Theorem 4 of the paper, row by row (paper Section 4.1; theory page, "Theorem 4 with unaries").
 
 Every function rounds towards larger influence: ranges D up, offsets h down, the result up by a few ulps. A row is about
 one variable, and its entry e about one neighbour: own state a and the neighbour's state x (its value) have the
@@ -30,7 +30,7 @@ ALL, OWN = 0, 1
 
 @kernel
 def pair_rows(at, allowance, rows, k_own, unary_start, unary, out_start, k_other, base, own_stride, other_stride, table, offset_budget, by_own, by_other, labels, values, lead, own_lead, count, state, C_bar, theorem, cap):  # fmt: skip  # noqa: E501
-    """Bound the influence in pairwise models by Theorem 4, and by its sharper form with offsets h.
+    """Bound the influence in pairwise models by Theorem 4 of the paper and a sharper form with offsets (log-odds) h.
 
     The sharper form applies where one label is the most likely one for all values of the neighbours. Each row may spend
     `offset_budget` operations on exact offsets; after that, offsets are bounded from below. Offsets are taken to be 0
@@ -218,7 +218,7 @@ def _ranges(x, k, k_other, u, by_own, values):
 
 @kernel
 def _rounded(h, slack):
-    """Round an offset down, but not below 0."""
+    """Round an offset (a lower bound on log-odds) down, but not below 0."""
     return max(0.0, h - slack - 8.0 * U * h) if h > slack else 0.0
 
 
@@ -261,7 +261,7 @@ def _odds(e, k, lo, hi, u, k_other, base, own_stride, other_stride, table, by_ot
 
 @kernel
 def _offset(x, y, e, k, lo, hi, u, k_other, base, own_stride, other_stride, table, by_other, labels, lead, own_lead, count, state):  # fmt: skip  # noqa: E501
-    """Return the least log-odds of one label against all others over the other neighbours' states, at least 0.
+    """Return the least log-odds of one label against all others over the other neighbours' states; 0 if negative.
 
     Only the most likely label at some configuration can have positive log-odds at all of them.
     """

@@ -143,7 +143,7 @@ def _hang(tree, v, up):
 
 @kernel
 def _grow(tree, place, members, state):
-    """Choose a connected piece around a large bag.
+    """Choose a connected piece of the elimination tree around a large bag (clique of an eliminated variable).
 
     Return its size, its root, the next state of the random generator, and the work done.
     """

@@ -31,7 +31,8 @@ def set_field(order, place, steps, number, stride, start, neighbor, theta, field
     """Update bounding sets of an Ising model, each of which is the range from a lowest to a highest spin.
 
     Rows 0 to n - 1 of x hold the lowest spins (-1.0 or +1.0), rows n to 2 n - 1 the highest. A spin is up if u <
-    sigma(2 h). The lowest spin is drawn with the least local field h, and the highest with the largest.
+    sigma(2 h), where u is a uniform number, sigma the logistic function and h the local field. The lowest spin is drawn
+    with the least local field, and the highest with the largest.
     """
     runs, n = keys.shape[1], field.size
     least, most = np.empty(runs), np.empty(runs)
@@ -58,12 +59,13 @@ def set_field(order, place, steps, number, stride, start, neighbor, theta, field
 
 @kernel
 def set_labels(order, place, steps, number, stride, start, neighbor, delay, unary, keys, x):
-    """Update bounding sets of a Potts model: label a arrives at time E_a exp(-s_a), with its log-weight s_a.
+    """Update bounding sets of a Potts model: label a arrives at time E_a exp(-s_a), and the first label wins.
 
-    `delay` and `unary` are exponentials of negative log-weights. A neighbour that could have label a multiplies the
-    earliest or the latest time of the label by `delay`; a neighbour with label a alone multiplies both. Products are
-    rounded in the same order for all trajectories, so that the time of a trajectory stays between the earliest and the
-    latest time. A label stays possible if its earliest time is at most the latest time of every label.
+    E_a is an exponential random time and s_a the log-weight of the label. `delay` and `unary` are exponentials of
+    negative log-weights. A neighbour that could have label a multiplies the earliest or the latest time of the label by
+    `delay`; a neighbour with label a alone multiplies both. Products are rounded in the same order for all
+    trajectories, so that the time of a trajectory stays between the earliest and the latest time. A label stays
+    possible if its earliest time is at most the latest time of every label.
 
     Row i k + a of x says whether label a of variable i is possible, row n k + i whether variable i has a single label.
     """

@@ -13,7 +13,7 @@ from dobrushin._shared.compile import kernel
 
 @kernel
 def ising_rows(at, allowance, rows, start, theta, field, out_start, paper, max_degree, C_bar, theorem, cap):
-    """Bound the influence on spins by Theorem 5, or exactly where a spin has at most `max_degree` neighbours.
+    """Bound the influence on spins by the paper's Theorem 5, or exactly if a spin has at most `max_degree` neighbours.
 
     The exact form enumerates 2 ** (degree - 1) sign patterns of the other neighbours for each entry. `at` counts
     finished [rows, entries of the present row].
@@ -63,7 +63,7 @@ def ising_rows(at, allowance, rows, start, theta, field, out_start, paper, max_d
 
 @kernel
 def potts_rows(at, allowance, out_start, strength, unary, paper, C_bar, theorem, cap):
-    """Bound the influence in Potts models by Theorem 4, where D = 2 |s|, and by its sharper form with unaries.
+    """Bound the influence in Potts models with couplings s by the paper's Theorem 4 (D = 2 |s|) and a sharper form.
 
     The time is linear in the number of states. Only the state with the largest unary (the winner) can be the most
     likely one for all states of the neighbours. Among pairs of states of neighbour j, its lead is smallest when both
@@ -138,7 +138,7 @@ def potts_rows(at, allowance, out_start, strength, unary, paper, C_bar, theorem,
 
 @kernel
 def spin_rows(at, allowance, rows, term_start, term_of, scope_start, scope, theta, field, out_start, blanket, paper, s1, state, C_bar, cap):  # fmt: skip  # noqa: E501
-    """Bound the influence on spins with terms of any order by Theorem 6, as in the paper or in a tightened form.
+    """Bound the influence on spins with terms of any order by Theorem 6, as in the paper or tightened.
 
     The bound of neighbour j on spin i is a function of D = 4 s1 and h = max(0, 2 |theta_i| - 2 s2), where s1 is the sum
     of the absolute strengths of the terms with i and j, and s2 that of the terms with i and without j. The arrays s1
