@@ -293,7 +293,7 @@ class FlagKernel(SetKernel):
 
 @dataclass(frozen=True)
 class SetLabels(FlagKernel):
-    """Kernel of bounding sets for Potts models: the label with the least of tabulated random times wins."""
+    """Kernel of bounding sets for Potts models: each label gets a random time, and the earliest is the new label."""
 
     region: ScanRegion
     delay: NDArray[np.float64]  # exp(-coupling) of each neighbour
@@ -350,7 +350,7 @@ class SetLabels(FlagKernel):
 
 @dataclass(frozen=True)
 class SetRace(FlagKernel):
-    """Kernel of bounding sets for any model: the state with the least exponential time wins."""
+    """Kernel of bounding sets for any model: each state gets a random time, and the earliest is the new state."""
 
     region: ScanRegion
     largest: int  # largest number of states of a variable of the model, which is the number of random words per step

@@ -172,7 +172,7 @@ class Working:
 
 
 def layout(program: SumProgram, t: int) -> tuple[Ints, int, float]:
-    """Return the loops of a step (see `contraction.layout`), and the number of terms in each of its sums."""
+    """Return the nested loops that compute the table of a step, and the number of terms in each of its sums."""
     place = np.full(len(program.sizes), -1, dtype=np.int64)
     axes, kept = contraction.layout(t, program.sizes, program.scope_start, program.scope, *program.steps, place)
     terms = math.prod(float(length) for length in axes[axes[:, MADE] == 0, LENGTH])

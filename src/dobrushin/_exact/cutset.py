@@ -72,7 +72,7 @@ class CutPlan(SumPlan):
     def run(
         self, tables: FactorTables, *, working: Working | None = None, limit: float = math.inf, backend: str = "cpu"
     ) -> SumResult:
-        """Make the sums for each state of the cutset, and weigh them."""
+        """Compute the sums for each joint state of the cutset, and add them up, weighted by the state's probability."""
         working = Working() if working is None else working
         free = _free(tables, self.cut)
         mixture = _Mixture(self, tables)
@@ -177,7 +177,7 @@ def _find_cut(plan: SumPlan, tables: FactorTables, limit: float) -> CutPlan | No
 
 
 def _plan(plan: SumPlan, tables: FactorTables, groups: Sequence[Scope], cut: Scope) -> CutPlan:
-    """Return the plan with this cutset, in the order of another plan."""
+    """Return the plan with this cutset; its elimination order is that of another plan."""
     free = _free(tables, cut)
     number = np.cumsum(free) - 1
     (rest,) = tables.cut(free, np.zeros((1, tables.n_variables), dtype=np.int64))

@@ -289,7 +289,7 @@ class MiniBuckets:
         return [strides.get(v, 0) for v in axes]
 
     def _product(self, b: int, r: int) -> Floats:
-        """Return the logarithm of the product of a mini-bucket's tables, including its shifts."""
+        """Return the logarithm of the product of a mini-bucket's tables, with tables that were moved to it (shifts)."""
         bucket = self.layout.buckets[b]
         axes = bucket.axes(r)
         out = np.zeros(self.layout.length(axes))
@@ -307,7 +307,8 @@ class MiniBuckets:
     def forward(self, match: bool = False, tight: bool = False) -> float:
         """Send all messages, and return the upper bound log U on the logarithm of the partition function.
 
-        `match` chooses shifts by matching moments on the way; `tight` lowers messages where this is cheap.
+        `match` chooses shifts (tables moved between mini-buckets) by matching moments on the way; `tight` lowers
+        messages where this is cheap.
         """
         messages_in_all = len(self.layout.scopes) - len(self.factors)
         self.tables = self.factors + [np.empty(0)] * messages_in_all
@@ -407,13 +408,13 @@ class MiniBuckets:
                 np.minimum(message, np.log(out) + tops[r], out=message)
 
     def begin(self) -> None:
-        """Send messages with shifts that match moments, then once more to lower them."""
+        """Send all messages and choose shifts that match moments, then send them once more to lower the bound."""
         self.forward(match=True)
         if not self.layout.is_exact:
             self.forward(tight=True)
 
     def improve(self, rounds: int = _ROUNDS) -> None:
-        """Improve the shifts by matching beliefs, until this gains little or the planning time is used up."""
+        """Improve the shifts (tables moved between mini-buckets) until this gains little or planning time is over."""
         step, slow, seconds = _STEP, 2 * self.layout.is_exact, self.layout.pass_seconds
         for _ in range(rounds):
             if slow == 2 or step < _LEAST_STEP or current_deadline().work_left < seconds:

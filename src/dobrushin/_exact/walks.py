@@ -45,9 +45,10 @@ _VISITS_TO_PREDICT = 2 * 10**5
 
 @dataclass(frozen=True, eq=False)
 class WalkTree:
-    """A binary pairwise model as odds and half-edges, from which trees of self-avoiding walks are expanded.
+    """A binary pairwise model as odds of variables and ratios of edges, from which self-avoiding walks are made.
 
-    The arrays are those of `_kernels/walks`. `error` bounds the effect of rounding on the logarithm of any probability.
+    Each edge is stored at both of its ends, as two half-edges. The arrays are those of `_kernels/walks`. `error` bounds
+    the effect of rounding on the logarithm of any probability.
     """
 
     start: Ints
@@ -117,7 +118,7 @@ class _Odds(NamedTuple):
 
 
 def read_walks(form: Form) -> WalkTree | str:
-    """Return the model in the form of odds and half-edges; if it does not have this form, return the reason.
+    """Return the model as a `WalkTree`; if trees of walks cannot be made from it, return the reason.
 
     The result is cached.
     """

@@ -105,9 +105,10 @@ class System:
 
     @cached_property
     def _shares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Return error bounds for residuals of 1 everywhere, and for values of 1 outside the region; None if unknown.
+        """Return bounds on the errors of solutions per unit of error in the input; None if unknown.
 
-        The errors of both together are at most the sum of the bounds.
+        The first bound is for residuals of 1 (divided by the diagonal) everywhere, the second for values of 1 outside
+        the region. The errors of both together are at most the sum of the bounds.
         """
         one = supersolve(self.influence, np.ones(len(self.diagonal)))
         if not self.seen.any():
@@ -119,7 +120,7 @@ class System:
         return None if border is None else (one, border)
 
     def _bound_densely(self) -> NDArray[np.float64] | None:
-        """Bound the errors for residuals of 1 everywhere through the inverse matrix, if Dobrushin's condition fails."""
+        """Bound, by the inverse matrix, the errors of solutions whose residuals are 1 (divided by the diagonal)."""
         if len(self.diagonal) > MAX_VARIABLES:
             return None
         known = bound_inverse(self.precision.toarray(), self.diagonal_error)

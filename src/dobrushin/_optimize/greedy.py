@@ -159,7 +159,7 @@ class BackwardGreedy:
 
     @property
     def norms(self) -> Floats:
-        """Linear variation of the scan after 0, 1, 2, ... steps of the search."""
+        """Linear variation (bound without clamps at 1) of the scan after 0, 1, 2, ... steps of the search."""
         return self._norms[: self.steps + 1]
 
     def order(self, steps: int | None = None) -> Ints:
@@ -175,7 +175,7 @@ class BackwardGreedy:
         return self.ids[self._heap[:1]]
 
     def extend(self, tolerance: float, limit: int, report: Callable[[int], None] | None = None) -> bool:
-        """Extend the scan until its norm is at most `tolerance` (return True) or it has `limit` steps (return False).
+        """Extend the scan until its linear variation is at most `tolerance` (return True), or to `limit` steps (False).
 
         Raise `LateError` when the time for planning is over; the scan keeps the steps that it has.
         """

@@ -161,7 +161,7 @@ class _ShortestSearch:
     def reach_sum(self) -> ScanResult | None:
         """Extend the greedy scan until its certificate is within the tolerance; None if longer scans do not help.
 
-        The norm of the search almost equals the certificate, and is known without an extra pass.
+        The search keeps the scan's bound without clamps at 1 (its norm), which almost equals the certificate.
         """
         greedy, goal, look = self.greedy, self.tolerance, FIRST_LOOK
         while True:
@@ -225,7 +225,7 @@ class _ShortestSearch:
 
 
 def stagnates(norms: Floats) -> bool:
-    """Return whether doubling the length of a greedy scan has not lowered its norm any more."""
+    """Return whether doubling the length of a greedy scan no longer lowers its bound (without clamps at 1)."""
     half = len(norms) // 2
     # The negation makes norms that have overflowed (to infinity or NaN) stagnate too.
     return not norms[half:].min() <= 0.999 * norms[:half].min()

@@ -206,7 +206,10 @@ class Walk:
         return value, 2.0**-53, lambda c: (2 * int(word[c]) + half, 2 ** (bits + 1))
 
     def _begin(self, streams: Streams, variable: int, end: int) -> Digits:
-        """Return the states in which chains start at a variable; for bounding sets, `end`."""
+        """Return the states in which chains start at a variable.
+
+        Bounding sets start with all states: for them it is the lowest or the highest state, `end`.
+        """
         fixed = end if self.is_sets else self.start[variable]
         if fixed >= 0:
             return np.full(self.lanes * len(streams.key), fixed, dtype=np.int16)
