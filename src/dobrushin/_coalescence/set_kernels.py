@@ -26,6 +26,7 @@ from dobrushin._sampling.cuda.device_kernel import DeviceKernel, DeviceWords, St
 from dobrushin._sampling.kernel import CACHE_BYTES, narrowed
 from dobrushin._sampling.labels import SAFE_EXPONENT, LocalFactors, local_factors, pack_region, sum_factors
 from dobrushin._shared.arrays import UNIT, frozen, prefix_sums
+from dobrushin._shared.compile import code_for
 from dobrushin._shared.device import Function, cupy
 from dobrushin.errors import ArgumentError
 
@@ -161,13 +162,12 @@ class SetBits(SetKernel):
         return x
 
     def go(self, x: NDArray[Any], steps: SetSteps, keys: NDArray[np.uint64]) -> None:
-        never = np.zeros(self.threshold.shape[1], dtype=np.bool_)
         wide = True if self.neighbor.shape[1] > 8 else None
-        bits.set_bits(*steps, wide, self.neighbor, self.threshold, frozen(never), keys, x)
+        bits.set_bits(*steps, wide, self.neighbor, self.threshold, keys, x)
 
     def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         out = np.empty((len(rows), chains), dtype=np.int16)
-        bits.settled_bits(x, self.region.size, rows, out)
+        code_for(bits.settled_bits, 12 * out.size)(x, self.region.size, rows, out)
         return out
 
 

@@ -48,14 +48,13 @@ def update_bits(order, place, steps, number, wide, neighbor, threshold, certain,
 
 
 @kernel
-def set_bits(order, place, steps, number, stride, wide, neighbor, threshold, never, keys, x):
+def set_bits(order, place, steps, number, stride, wide, neighbor, threshold, keys, x):
     """Update bounding sets of binary variables, 64 runs to a word.
 
     A set is held by its lowest state (row i of x) and its highest (row n + i); both compare the same random number with
     a threshold, which depends on the states of the neighbours. The probability of state 1 must rise or fall with each
     neighbour: neighbor[i] are the rows of x that make it smallest, then those that make it largest. Step t uses the
-    random bits of number + stride * t. No probability may be exactly 1: all entries of `never` are false. `wide` is as
-    in `update_bits`.
+    random bits of number + stride * t. No probability may be exactly 1. `wide` is as in `update_bits`.
     """
     n, W = threshold.shape[0], keys.shape[1]
     random, mask = np.empty(W, dtype=np.uint64), np.empty(threshold.shape[1], dtype=np.uint64)
@@ -63,7 +62,7 @@ def set_bits(order, place, steps, number, stride, wide, neighbor, threshold, nev
     for t in range(steps):
         i = order[place]
         place = place + 1 if place + 1 < order.size else 0
-        _draw(x, neighbor[i], wide, threshold[i], never, number + stride * t, keys, random, mask, spin, open_lanes)
+        _draw(x, neighbor[i], wide, threshold[i], None, number + stride * t, keys, random, mask, spin, open_lanes)
         for w in range(W):
             x[i, w] = spin[0, w]
             x[n + i, w] = spin[1, w]
@@ -151,7 +150,7 @@ def _draw(x, rows, wide, threshold, certain, number, keys, random, mask, spin, o
         counter += ONE
         if left == ZERO:
             break
-    if left != ZERO:
+    if left != ZERO and certain is not None:
         for end in range(ends):
             _settle(rows[width * end : width * (end + 1)], certain, x, spin[end], open_lanes[end])
 
@@ -207,7 +206,7 @@ def _select(b, low, high):
     return low ^ (b & (low ^ high))
 
 
-@kernel
+@inlined
 def _settle(neighbor, certain, x, spin, open_lanes):
     """Decide the chains whose random number equals the threshold in all 64 bits: state 1 only if P(1) is exactly 1."""
     for w in range(spin.size):

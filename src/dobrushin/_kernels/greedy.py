@@ -7,7 +7,7 @@ Variables are numbered when the search first meets them; only variables with a p
 
 import numpy as np
 
-from dobrushin._shared.compile import kernel
+from dobrushin._shared.compile import inlined, kernel
 
 DONE, NEED_ROW, FULL, PAUSED = 0, 1, 2, 3
 
@@ -155,7 +155,7 @@ def push_all(at, allowance, count, ids, d, heap, place):
     at[0] = last
 
 
-@kernel
+@inlined
 def _sift_up(p, ids, d, heap, place):
     i = heap[p]
     while p > 0:
@@ -170,7 +170,7 @@ def _sift_up(p, ids, d, heap, place):
     place[i] = p + 1
 
 
-@kernel
+@inlined
 def _sift_down(p, size, ids, d, heap, place):
     i = heap[p]
     while True:

@@ -18,7 +18,7 @@ def ising_rows(at, allowance, rows, start, theta, field, out_start, paper, max_d
     The exact form enumerates 2 ** (degree - 1) sign patterns of the other neighbours for each entry. `at` counts
     finished [rows, entries of the present row].
     """
-    sums = np.empty(2 ** max(0, max_degree - 1))
+    sums = np.empty(1 << max(0, max_degree - 1))
     spent = 0
     while at[0] < rows.size and spent < allowance:
         r = at[0]

@@ -92,12 +92,17 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compile a small function into each kernel that calls it, because a call that passes arrays costs more."""
+    """Compile a small function into each kernel that calls it, because a call that passes arrays costs more.
+
+    Python cannot call the result: it has no wrapper for that.
+    """
     return _compiled(function, inline=True)
 
 
 def _compiled(function: Callable[..., Any], inline: bool) -> Any:
-    compiled = functools.partial(numba.njit, nogil=True, error_model="numpy", forceinline=inline)
+    # Wrappers take as long to compile as small functions themselves: Python calls no inlined function, C calls none.
+    options = {"forceinline": inline, "no_cpython_wrapper": inline, "no_cfunc_wrapper": True}
+    compiled = functools.partial(numba.njit, nogil=True, error_model="numpy", **options)
     try:
         return _interruptible(compiled(cache=True)(function))
     except RuntimeError:  # Numba finds no folder that can be written
