@@ -8,6 +8,7 @@ in both.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class Numbering:
     n: int
     positions: Ints  # increasing
 
-    @property
+    @cached_property
     def size(self) -> int:
         return len(self.positions)
 
@@ -145,16 +146,16 @@ class ScanRegion:
     place: Ints  # of each variable in the form: that of the model, or of a part of it
     entry: Ints | slice  # where each neighbour stands in the form's adjacency
 
-    @property
+    @cached_property
     def size(self) -> int:
         return self.numbering.size
 
-    @property
+    @cached_property
     def positions(self) -> Ints:
         """Return the position in the model of each variable of the region."""
         return self.numbering.positions
 
-    @property
+    @cached_property
     def degree(self) -> int:
         """Return the largest number of neighbours of an updated variable."""
         return int(np.diff(self.start).max(initial=0))
