@@ -13,7 +13,7 @@ import dobrushin as db
 from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.query import Settings, make_query, workspace
 from dobrushin._estimate.runs import ChainRun
-from dobrushin._influence.known import known_influence
+from dobrushin._influence.matrix import known_influence
 from dobrushin._sampling import start
 from dobrushin._sampling.kernel import choose_kernel
 from dobrushin._sampling.start import allowed_state
@@ -244,7 +244,7 @@ def test_exact_rounding_bound_holds_for_huge_potentials():
 
 
 def test_repeated_calls_compute_each_influence_row_once(monkeypatch):
-    from dobrushin._influence import known
+    from dobrushin._influence import matrix as known
 
     asked = []
     compute = known.influence_rows

@@ -14,7 +14,7 @@ import dobrushin as db
 from dobrushin._learning import gibbs
 from dobrushin._learning.ascent import AscentOptions, ExactAscent
 from dobrushin._learning.data import Observed
-from dobrushin._learning.gibbs import GibbsAscent
+from dobrushin._learning.gradients import GibbsAscent
 from dobrushin._learning.structure import FAMILIES as STRUCTURES
 from dobrushin._learning.structure import Structure, structure_of
 from dobrushin.errors import Interrupted, UncertifiedStep
@@ -344,7 +344,7 @@ def test_errors_of_the_updates_count(monkeypatch):
         run = db.sample(*given, **options)
         return dataclasses.replace(run, update_error=np.full(4, 0.003))
 
-    monkeypatch.setattr("dobrushin._learning.gibbs.sample", coarse)
+    monkeypatch.setattr("dobrushin._learning.gradients.sample", coarse)
     exact_start = db.fit(RING, SPINS, iterations=1, method=db.GibbsGradient(chains=64), learning_rate=0.1, seed=1)
     # At 0 the scan itself is exact: an edge of two variables with differences 2, wrong with probability 0.003 each.
     assert exact_start.bias_bound == pytest.approx(4 * 0.003, rel=1e-9)
@@ -353,7 +353,7 @@ def test_errors_of_the_updates_count(monkeypatch):
 
 
 def test_random_scans_beyond_the_budget_have_no_bound(monkeypatch):
-    monkeypatch.setattr("dobrushin._learning.gibbs._MAX_PRODUCTS", 10.0)
+    monkeypatch.setattr("dobrushin._learning.gradients._MAX_PRODUCTS", 10.0)
     assert not db.fit(RING, SPINS, iterations=1, method=db.GibbsGradient(scan="uniform", chains=8)).is_certified
     assert db.fit(RING, SPINS, iterations=1, method=db.GibbsGradient(scan="systematic", chains=8)).is_certified
 

@@ -11,10 +11,9 @@ import dobrushin as db
 from dobrushin._exact.batch import BatchProgram
 from dobrushin._exact.engine import plan_sums
 from dobrushin._learning.ascent import AscentOptions, ExactAscent
-from dobrushin._learning.certified import MarginalAscent
 from dobrushin._learning.data import Observed, read_graphs
 from dobrushin._learning.features import read_features
-from dobrushin._learning.gibbs import GibbsAscent
+from dobrushin._learning.gradients import GibbsAscent, MarginalAscent
 from dobrushin._learning.structure import Structure
 from dobrushin._models.factors import FactorTables
 

@@ -8,7 +8,7 @@ import pytest
 import dobrushin as db
 from dobrushin._coalescence.sets import SET_KERNELS, choose_sets
 from dobrushin._estimate import coalescence, dobrushin, query
-from dobrushin._influence.known import known_influence
+from dobrushin._influence.matrix import known_influence
 from dobrushin._models.couplings import symmetric
 from dobrushin._optimize import guide, shortest
 from dobrushin._sampling.kernel import KERNELS, choose_kernel

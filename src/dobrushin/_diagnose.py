@@ -16,7 +16,7 @@ from dobrushin._estimate.estimator import quick_plan
 from dobrushin._estimate.exact import known_plan
 from dobrushin._estimate.query import workspace
 from dobrushin._influence import Influence, influence
-from dobrushin._influence.known import known_influence
+from dobrushin._influence.matrix import known_influence
 from dobrushin._models import FactorGraph, Model
 from dobrushin._models.sources import as_model, read_source
 from dobrushin._scan import Scan

@@ -14,7 +14,7 @@ from dobrushin._coalescence.clusters import draw_clusters, make_runner
 from dobrushin._coalescence.ferromagnet import is_ferromagnet
 from dobrushin._coalescence.rejection import draw_by_rejection
 from dobrushin._coalescence.sets import choose_sets
-from dobrushin._influence.known import known_influence
+from dobrushin._influence.matrix import known_influence
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import Names, call_states

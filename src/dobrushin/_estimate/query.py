@@ -17,8 +17,7 @@ from dobrushin._estimate.targets import Joint, Statistic, Target, TargetReader
 from dobrushin._exact.arithmetic import SumResult
 from dobrushin._exact.engine import SumPlan
 from dobrushin._exact.sums import LogPartition
-from dobrushin._influence.known import KnownInfluence, known_influence
-from dobrushin._influence.matrix import Influence
+from dobrushin._influence.matrix import Influence, KnownInfluence, known_influence
 from dobrushin._influence.rows import RowSource
 from dobrushin._models import Model
 from dobrushin._models.memory import Slot

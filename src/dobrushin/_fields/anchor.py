@@ -24,7 +24,7 @@ from dobrushin._fields.influence import conditional_variances
 from dobrushin._fields.likelihood import LARGEST_EXPONENT, require_all
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.terms import FieldTerms
-from dobrushin._influence.known import KnownInfluence, known_influence
+from dobrushin._influence.matrix import KnownInfluence, known_influence
 from dobrushin._influence.rows import Rows
 from dobrushin._kernels.field_laws import find_modes
 from dobrushin._models.near import Numbering

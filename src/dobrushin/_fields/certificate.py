@@ -29,8 +29,7 @@ from dobrushin._fields.anchor import (
 )
 from dobrushin._fields.influence import truncated_variance
 from dobrushin._fields.model import GaussianField
-from dobrushin._influence.known import influence
-from dobrushin._influence.matrix import Influence
+from dobrushin._influence.matrix import Influence, influence
 from dobrushin._influence.rows import METHODS, influence_rows
 from dobrushin._kernels.field_draws import spread
 from dobrushin._models.near import Numbering

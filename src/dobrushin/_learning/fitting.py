@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._learning.ascent import Ascent, AscentOptions, ExactAscent
-from dobrushin._learning.certified import MarginalAscent, MarginalGradient
 from dobrushin._learning.data import Observed, read_graphs, read_observations, read_table
 from dobrushin._learning.em import EM, EMAscent, network_of_edges, network_structure
 from dobrushin._learning.features import read_features
-from dobrushin._learning.gibbs import GibbsAscent, GibbsGradient
+from dobrushin._learning.gradients import GibbsAscent, GibbsGradient, MarginalAscent, MarginalGradient
 from dobrushin._learning.result import Fit
 from dobrushin._learning.structure import FAMILIES, Structure, structure_of
 from dobrushin._models import Model

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from dobrushin._influence import Influence, RowSource, row_source
-from dobrushin._influence.known import KnownInfluence
+from dobrushin._influence.matrix import KnownInfluence
 from dobrushin._kernels import descent, greedy
 from dobrushin._models import Model
 from dobrushin._models.sources import read_source

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from dobrushin._influence import Influence, influence
-from dobrushin._influence.known import KnownInfluence
+from dobrushin._influence.matrix import KnownInfluence
 from dobrushin._influence.rows import Rows, RowSource
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering

@@ -15,7 +15,7 @@ from dobrushin._coalescence.certificate import Coalescence
 from dobrushin._coalescence.sets import choose_sets
 from dobrushin._estimate.method import Method
 from dobrushin._estimate.questions import JointMarginal, SingleMarginals, TargetQuestion
-from dobrushin._influence.known import KnownInfluence
+from dobrushin._influence.matrix import KnownInfluence
 from dobrushin._proof.answers import Draft, Piece, Written
 from dobrushin._proof.archive import Arrays, plan_about, write_factors, write_file
 from dobrushin._proof.part_of_model import PartOfModel, positions_of
