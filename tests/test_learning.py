@@ -11,7 +11,7 @@ import pytest
 from scipy.optimize import minimize
 
 import dobrushin as db
-from dobrushin._learning import gibbs
+from dobrushin._learning import gradients
 from dobrushin._learning.ascent import AscentOptions, ExactAscent
 from dobrushin._learning.data import Observed
 from dobrushin._learning.gradients import GibbsAscent
@@ -515,7 +515,7 @@ def test_noise_alone_does_not_move_a_settled_fit():
     found = db.fit(RING, SPINS, ridge=0.3, iterations=60, method=db.GibbsGradient(chains=500), seed=2)
     sizes = found.history.step_size
     assert sizes[-10:].max() < 0.3 * sizes[:3].max()
-    assert gibbs._DECAY > 0.5
+    assert gradients._DECAY > 0.5
 
 
 def test_wide_models_have_no_exact_gradient():
