@@ -183,6 +183,22 @@ def test_a_damaged_graph_is_not_compared(ending, damage, path, tmp_path):
     assert "cannot be read as a model file" in verdict.reason
 
 
+def test_small_files_of_a_graph_that_promise_much(path, tmp_path):
+    """Neither the numbers of the .meta file nor large tables take more memory than the check may."""
+    variables = [(0, 0, 2)] * 3
+    file = write_graph(tmp_path, [0.5], variables, [(1, [(0, 1), (1, 1), (2, 1)], 0, 1.0)])
+    db.estimate(db.read(file), method="exact", proof=path)
+    meta = file.read_bytes()
+    file.write_bytes(b"1000000000000,3,1,3\n")
+    assert "its records are not those" in verify_proof(path, file).reason
+    file.write_bytes(meta)
+    for states, reason in ((2**20, "the tables of the model file the check takes"), (-(2**60), "empty or too large")):
+        write_graph(tmp_path, [0.5], [(0, 0, states), *variables[1:]], [(1, [(0, 1)], 0, 1.0)] * 40)
+        verdict = verify_proof(path, file, memory_limit=2**28)
+        assert verdict.exit_code == 4
+        assert reason in verdict.reason
+
+
 def test_numbers_of_a_graph_are_decimal(path, tmp_path):
     file = write_graph(tmp_path, *random_graph(random.Random(1)))
     db.estimate(db.read(file), method="exact", proof=path)

@@ -42,12 +42,12 @@ def read_graph(path: str, inside: Array, budget: Budget) -> ModelFile:
         if near.isdisjoint(scope):
             continue
         shape = [sizes[v] for v in scope]
-        if len({*scope}) < arity or math.prod(shape) > MAX_TABLE:
-            raise ValueError("a factor has a variable twice, or a table that is too large")
+        if len({*scope}) < arity or not 0 < math.prod(shape) <= MAX_TABLE:
+            raise ValueError("a factor has a variable twice, or a table that is empty or too large")
         cells = float(arity + 2) * math.prod(shape)
-        budget.charge(
-            "the tables of the model file", PER_SCOPE + 1e-8 * cells, briefly=32.0 * cells
-        )
+        held = 8.0 * math.prod(shape)
+        what = "the tables of the model file"
+        budget.charge(what, PER_SCOPE + 1e-8 * cells, held, briefly=32.0 * cells)
         wanted = None
         if function in COMPARING:
             pairs = zip(scope, values, strict=True)
@@ -100,7 +100,7 @@ def _records(data: bytes, kind: str, which: tuple[int, int], count: int) -> list
     The first one numbers the records from 0, in any order.
     """
     found = [(row[which[0]], row[which[1]]) for row in struct.iter_unpack(kind, data)]
-    if sorted(number for number, _ in found) != list(range(count)):
+    if len(found) != count or sorted(number for number, _ in found) != list(range(count)):
         raise ValueError("its records are not those that its .meta file counts")
     return found
 
