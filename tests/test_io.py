@@ -320,7 +320,7 @@ def test_both_layouts_of_evidence(folder, text, expected):
         ("2\n0\n1 5 1\n", 1, "one sample of evidence"),
         ("2 1 0", 1, "2 pairs of a variable and its state after the number of pairs, found 2 numbers after it"),
         ("1 2 1 0", 1, "2 pairs of a variable and its state after the number of pairs, found 2 numbers"),
-        ("3 1 0 2", 1, "k, then k pairs of a variable and its state (older files have a 1 before k), found '3'"),
+        ("3 1 0 2", 1, "a number k, then k pairs of a variable and its state (older files have a 1 first), found '3'"),
         ("2 1 0\n1 1", 2, "each variable once, found '1'"),
         ("1 1 -1", 1, "whole numbers, 0 or more, found '-1'"),
         ("1 1 0.0", 1, "found '0.0'"),

@@ -178,7 +178,7 @@ class Variation:
 
     @property
     def per_variable(self) -> Floats:
-        """Bounds on the total variation distance of each variable's marginal from the target distribution's."""
+        """Bounds on the total variation distance between each variable's marginals after the scan and in the model."""
         return self._problem.numbering.spread(self._bounds, self._problem.initial)
 
     @property

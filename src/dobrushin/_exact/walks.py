@@ -71,9 +71,9 @@ class WalkTree:
     ) -> _Odds:
         """Return an interval for the odds of the variable at the end of a walk from the root.
 
-        `path` holds the half-edges of the walk; without it the variable is the root. `fixed` has the states of observed
-        variables and -1 for others. If many variables may be visited, the branches of the root and of its neighbours
-        are expanded one after the other, so that each kernel call is short.
+        `path` holds the steps of the walk (half-edges); without it the variable is the root. `fixed` has the states of
+        observed variables and -1 for others. If many variables may be visited, the branches of the root and of its
+        neighbours are expanded one after the other, so that each kernel call is short.
         """
         if len(path) >= 2 or (not path and most <= _MAX_VISITS_OF_CALL):
             exit_of = np.full(len(self.odds), -1, dtype=np.int64)

@@ -140,10 +140,10 @@ class FieldSpace(Space):
         return float((sizes / self.form.diagonal).max(initial=0.0)) * (1.0 + 4 * UNIT)
 
     def around(self, centres: NDArray[np.int64], radius: int) -> tuple[FieldTerms, NDArray[np.int64], Numbering | None]:
-        """Return the field, the variables within `radius` edges of the centres, and a numbering.
+        """Return the field, the variables within `radius` edges of the centres, and a `Numbering` of it or None.
 
-        The numbering is None here: the whole field is in memory. For a field that is built on demand the first result
-        covers only a neighbourhood, and the numbering says which variables of the field these are.
+        Here it is None, because the whole field is in memory. Of a field that is built on demand only a neighbourhood
+        is returned, and the `Numbering` has the positions of its variables in the whole field.
         """
         matrix, n = self.form.couplings, self.form.n_variables
         known = shell = np.unique(centres)

@@ -232,7 +232,10 @@ class Boxed:
 
 
 def _shift(p: float, deviation: Any) -> Any:
-    """Return p / (1 - p) sqrt(2 ln(1 / p)) deviation: how far conditioning moves a mean (see `Boxed.moved`)."""
+    """Bound how far conditioning on an event of probability 1 - p moves a mean (see `Boxed.moved`).
+
+    The bound is p / (1 - p) sqrt(2 ln(1 / p)) deviation.
+    """
     return p / (1.0 - p) * math.sqrt(2.0 * math.log(1.0 / p)) * deviation if p > 0.0 else 0.0 * deviation
 
 

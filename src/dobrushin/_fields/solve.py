@@ -457,10 +457,9 @@ class LazySpace(Space):
         return self.model.bound / self.model.own * (1.0 + 4 * UNIT)
 
     def around(self, centres: NDArray[np.int64], radius: int) -> tuple[FieldTerms, NDArray[np.int64], Numbering]:
-        """Return the field of a region and its neighbours, the region's sites, and a numbering.
+        """Return the field around the centres, its sites within `radius` edges of them, and a `Numbering` of it.
 
-        The sites are positions in the returned field; the numbering says which sites of the grid the returned field
-        has.
+        The sites are positions in the returned field; the `Numbering` has the positions of its variables in the grid.
         """
         rows, cols = self.model.rows, self.model.cols
         row, col = divmod(int(centres[0]), cols)

@@ -382,7 +382,7 @@ def require_definite(form: FieldTerms, labels: Sequence[Hashable]) -> None:
         try:
             np.linalg.cholesky(block.toarray() + np.diag(own))
         except np.linalg.LinAlgError:
-            raise ArgumentError("precision", _DEFINITE, got="a matrix that is not") from None
+            raise ArgumentError("precision", _DEFINITE, got="an indefinite matrix") from None
 
 
 def require_continuous(form: FieldTerms, seen: NDArray[np.bool_], labels: Sequence[Hashable]) -> None:

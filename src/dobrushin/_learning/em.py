@@ -62,7 +62,7 @@ class EM:
 
 
 def network_structure(model: FactorGraph) -> Structure | None:
-    """Return the structure of a Bayesian network, with log-probabilities as parameters; None for other models."""
+    """Return the log-linear structure of a Bayesian network, in its log-probabilities; None for other models."""
     pairs = find_parents(model)
     if pairs is None:
         return None

@@ -117,7 +117,10 @@ class _Tables:
         return attribute
 
     def _add_value(self, place: int, name: Hashable, attribute: _Attribute, value: Any, where: str) -> None:
-        """Add an attribute's value for a table if it is an array, or a number other than a float."""
+        """Record the value of an attribute in a table: a number, or an array with an entry for each joint state.
+
+        Raise `ArgumentError` if earlier values of the attribute were of the other kind or another shape.
+        """
         if check.is_real(value) != (attribute.states is not None):
             raise ArgumentError("features", f"numbers, or arrays, wherever {name!r} has values", value, where)
         if attribute.states is not None:

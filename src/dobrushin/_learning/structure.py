@@ -359,7 +359,7 @@ FAMILIES = {"ising": _ising, "potts": _potts, "pairwise": _pairwise}
 
 
 def structure_of(model: Model, learn: str) -> Structure | None:
-    """Return the structure of an Ising, Potts or pairwise model; None for other models."""
+    """Return the log-linear structure of an Ising, Potts or pairwise model; None for other models."""
     ordinary: Any = model._form.to_model(model.labels)._name_states(model._state_names)
     if isinstance(ordinary, PairwiseMRF):
         kind, edges = _pairwise, ordinary._form.edges

@@ -214,7 +214,7 @@ def _read_matrix(value: ArrayLike) -> tuple[Any, float]:
         i, j = int(difference.coords[0][k]), int(difference.coords[1][k])
         pair = (float(matrix[i, j]), float(matrix[j, i]))
         raise ArgumentError(
-            "couplings", "symmetric (a triangle A becomes A + A.T)", pair, f"indices {(i, j)} and {(j, i)}"
+            "couplings", "symmetric (in place of a triangle A pass A + A.T)", pair, f"indices {(i, j)} and {(j, i)}"
         )
     return _freeze(matrix), error
 

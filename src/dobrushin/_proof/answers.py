@@ -144,7 +144,7 @@ def _transcript(asked: Asked | None) -> Transcript:
 
 @singledispatch
 def write_claim(space: Any, estimate: Estimate, path: str | os.PathLike[str]) -> None:
-    """Write the proof of an answer; `space`, the model with its cached results, decides by its class who writes it."""
+    """Write the proof of an answer; the class of `space`, the model with its cached results, selects the version."""
     del space
     asked: Any = estimate.asked
     plan, outcomes, draft = _compose(asked)

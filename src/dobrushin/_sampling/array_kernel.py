@@ -147,7 +147,7 @@ def _numbers(steps: int) -> NDArray[np.int32]:
 
 
 def repeats_long_cycles(scan: Scan) -> bool:
-    """Return whether most steps of a scan repeat a long cycle, so that running it in waves pays."""
+    """Return whether most steps of a scan repeat a long cycle, so that waves (sets of commuting steps) pay."""
     steps = [s.steps for s in scan._segments if s.steps >= WAVE_SWEEPS * s.period > LONG_CYCLE_STEPS]
     return 2 * sum(steps) > len(scan)
 
@@ -198,7 +198,7 @@ class WaveKernel(ArrayKernel):
         self, loop: Callable[..., None], own: NDArray[np.float64], work: Work, steps: StepList,
         keys: NDArray[np.uint64], state: NDArray[Any],
     ) -> bool:  # fmt: skip
-        """Run whole cycles of one chain in waves; return False, with nothing done, if waves do not pay.
+        """Run whole cycles of one chain in waves of commuting steps; return False, with nothing done, if this is slow.
 
         `loop` is the kernel's loop over waves, and `own` has one row of parameters for each variable.
         """
@@ -215,7 +215,7 @@ class WaveKernel(ArrayKernel):
         return True
 
     def arrange(self, cycle: Cycle) -> WaveOrder | None:
-        """Rearrange the variables of a cycle for waves; None if a variable occurs twice or too few steps commute."""
+        """Rearrange a cycle for waves of commuting steps; None if a variable occurs twice or too few steps commute."""
         region, order = self.region, self.own_order(cycle)
         L, D, degree = len(order), region.degree + 1, np.diff(region.start)
         level = waves.levels(order, region.start, region.neighbor, region.size)

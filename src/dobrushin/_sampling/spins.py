@@ -42,7 +42,7 @@ BLOCK_STEPS = 64
 
 @dataclass(frozen=True)
 class LocalFieldKernel(WaveKernel):
-    """Kernel for Ising models that keeps each spin's local field: chains side by side, or few chains in waves."""
+    """Kernel for Ising models that keeps each spin's local field: many chains at once, or waves of commuting steps."""
 
     region: ScanRegion
     weights: NDArray[np.float64]  # couplings

@@ -1,9 +1,9 @@
 """Importance samples with bounded weights, drawn from a proposal distribution. [trusted]
 
-Theory page, "Bounded weights". A try draws a state x with probability q(x) from the proposal. Its weight is random, in
-[0, 1], with mean f(x) / (q(x) U), where f is the unnormalised probability and U the upper bound on the partition
-function, by mini-buckets or by a Gaussian envelope. With the threshold 1 a weight is 0 or 1, and the states with weight
-1 are exact draws from f / Z.
+Theory page, "Bounded weights". A try (importance sample) draws a state x with probability q(x) from the proposal. Its
+weight is random, in [0, 1], with mean f(x) / (q(x) U), where f is the unnormalised probability and U the upper bound on
+the partition function, by mini-buckets or by a Gaussian envelope. With the threshold 1 a weight is 0 or 1, and the
+states with weight 1 are exact draws from f / Z.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ONE_STEP = Scan(np.zeros(1, dtype=np.int64))
 
 
 class BucketSteps(NamedTuple):
-    """Steps of a try, one for each variable that it draws or weighs, as arguments of the loop `draw_tries`."""
+    """Steps of an importance sample, one for each variable drawn or weighed, as arguments of the loop `draw_tries`."""
 
     steps: NDArray[np.int64]
     reads: NDArray[np.int64]
@@ -53,7 +53,7 @@ class BucketSteps(NamedTuple):
 
 
 def needed_variables(layout: Layout, asked: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which variables a try must draw.
+    """Return which variables an importance sample must draw.
 
     These are the wanted variables (`asked`), the variables of split buckets, and all variables on which these depend.
     """
@@ -138,9 +138,9 @@ class Tries(Runner):
 
     @staticmethod
     def make(made: Proposal, asked: NDArray[np.int64], threshold: float) -> Tries:
-        """Make the runner for the wanted variables (`asked`).
+        """Make the runner that draws importance samples of the wanted variables (`asked`).
 
-        Tries whose log-weight is below `threshold` end at random; 0 gives exact draws.
+        Samples whose log-weight is below `threshold` end at random; 0 gives exact draws.
         """
         kind: type[Tries]
         steps: EnvelopeLaw | BucketSteps

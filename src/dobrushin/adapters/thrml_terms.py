@@ -290,9 +290,9 @@ def _refuse_neighbours(terms: EnergyTerms, sweep: list[list[int]]) -> None:
 def draw_error(dtypes: list[np.dtype[Any]], size: float, count: int, states: int, is_spin: bool) -> float:
     """Bound the total variation between the law of one draw of thrml and the conditional distribution.
 
-    `size` is the sum of the largest weights, in size, and `count` the number of summands. Proved on the theory page,
-    "Draws of other engines", for a logistic function that is right within 16 units of roundoff, and a logarithm that is
-    within 8 of them, relatively.
+    `size` is the sum of the largest absolute values of `count` weights that are added up. The proof is on the theory
+    page, "Draws of other engines". It assumes relative errors of at most 16 units of roundoff for the logistic
+    function, and 8 for the logarithm.
     """
     unit = max(float(np.finfo(dtype).eps) for dtype in dtypes or [np.dtype(np.float32)]) / 2
     grid = 2 * unit  # of JAX's uniform numbers

@@ -254,7 +254,7 @@ def read_evidence(path: Path, *, memory_limit: float | str = LIMIT) -> dict[int,
         raise numbers.error("one sample of evidence, rather than a first line that says how many there are", 0)
     older = 1 - len(values) % 2
     if older and values[0] != 1:
-        raise numbers.error("k, then k pairs of a variable and its state (older files have a 1 before k)", 0)
+        raise numbers.error("a number k, then k pairs of a variable and its state (older files have a 1 first)", 0)
     pairs = values[1 + older :]
     count = int(values[older])
     if len(pairs) != 2 * count:

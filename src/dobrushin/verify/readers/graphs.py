@@ -1,6 +1,6 @@
 """Read graphs of DeepDive: `graph.meta`, and binary files beside it.
 
-The log-table of a factor is weight * feature * h, with h by the function of the factor.
+The log-table of a factor is weight * feature * h, where h is the value of its function.
 """
 
 import math
