@@ -27,7 +27,7 @@ PRIOR = 100.0
 def weighted_interval(
     y: NDArray[np.float64], z: NDArray[np.float64], aim: float, error: float, before: NDArray[np.float64]
 ) -> tuple[float, float, float]:
-    """Return an estimate of p, with both limits, from independent pairs 0 <= y <= z <= 1 with E (y - p z) = 0.
+    """Return an estimate of a mean p, with both limits, from independent pairs 0 <= y <= z <= 1 with E (y - p z) = 0.
 
     With probability 1 - `error`, the interval is valid after every number of pairs; each limit has half of the error.
 

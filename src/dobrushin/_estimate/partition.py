@@ -384,7 +384,7 @@ class _Chain:
             raise CertificateError({"chain": reason}, "") from None
 
     def _left(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return those of some positions whose variables are not observed yet."""
+        """Return the given positions without those of observed variables."""
         return np.setdiff1d(positions, [self.model.index(label) for label in self.given])
 
     def cut(self) -> NDArray[np.int64]:

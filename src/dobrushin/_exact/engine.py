@@ -307,7 +307,7 @@ class RegionFactors:
 
 
 def pair_signs(tables: Floats) -> Ints:
-    """Return +1 for attractive, -1 for repulsive and 0 for other tables (00, 01, 10, 11) of binary pairs.
+    """Return the signs of log-tables (00, 01, 10, 11) of binary pairs: +1 attractive, -1 repulsive, 0 neither.
 
     This is the sign of t_00 + t_11 - t_01 - t_10, computed without rounding. It is 0 if both sums are -inf.
     """

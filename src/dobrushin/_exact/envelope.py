@@ -143,7 +143,7 @@ class Envelope:
         return _Gauss(float(bound), inverse, mean) if math.isfinite(bound) else None
 
     def _match(self) -> None:
-        """Move the touching points towards the root mean squares of the local fields, where log U is least."""
+        """Move the touching points towards the root mean squares of the local fields, where the bound is least."""
         found = self._try(self.diagonal, self.points)
         if found is None:
             return

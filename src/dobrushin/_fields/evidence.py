@@ -122,7 +122,7 @@ class Shrink:
 
     @property
     def slopes(self) -> Floats:
-        """Return its Lipschitz constants: sqrt(G_ii / e), because |y| e^{-|y|^2 / 2} is at most e^{-1/2}."""
+        """Return the function's Lipschitz constants: sqrt(G_ii / e), because |y| e^{-|y|^2 / 2} is at most e^{-1/2}."""
         return np.asarray(np.sqrt(np.diag(self.gap) / math.e) * _UP)
 
 
@@ -148,7 +148,7 @@ class Drop:
 
     @property
     def known(self) -> Bounds:
-        """Return bounds on the logarithm that need no draws: by Jensen's inequality if the gap is diagonal."""
+        """Return bounds on the logarithm of the ratio without draws: by Jensen's inequality if the gap is diagonal."""
         own = np.diag(self.gap)
         if np.count_nonzero(self.gap) > np.count_nonzero(own):
             return Bounds(-math.inf, 0.0)

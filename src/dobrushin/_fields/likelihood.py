@@ -44,11 +44,11 @@ class Term(ABC):
 
     @abstractmethod
     def value(self, amount: Floats, x: Floats) -> Floats:
-        """Return amount * g(x)."""
+        """Return the term's contribution to the energy: amount * g(x)."""
 
     @abstractmethod
     def slope(self, amount: Floats, x: Floats) -> Floats:
-        """Return amount * g'(x)."""
+        """Return the derivative of the term's contribution to the energy: amount * g'(x)."""
 
     @abstractmethod
     def bound_slope(self, amount: Floats, x: Floats) -> Floats:

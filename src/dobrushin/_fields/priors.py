@@ -19,7 +19,10 @@ Labelled = tuple[Any, Sequence[Hashable] | None]
 
 
 def car_precision(graph: Any, rho: Any, precision: Any) -> Labelled:
-    """Return precision (D - rho W)."""
+    """Return the precision matrix of a conditional autoregression: precision (D - rho W).
+
+    W has the weights of the edges, and the diagonal matrix D their sums at each node.
+    """
     weights, degrees, labels = _read(graph)
     _require_rho(rho)
     if (alone := ~(degrees > 0)).any():
@@ -30,7 +33,10 @@ def car_precision(graph: Any, rho: Any, precision: Any) -> Labelled:
 
 
 def leroux_precision(graph: Any, rho: Any, precision: Any) -> Labelled:
-    """Return precision ((1 - rho) I + rho (D - W))."""
+    """Return the precision matrix of Leroux's prior: precision ((1 - rho) I + rho (D - W)).
+
+    W has the weights of the edges, and the diagonal matrix D their sums at each node.
+    """
     weights, degrees, labels = _read(graph)
     _require_rho(rho)
     if rho < 0:
@@ -40,14 +46,20 @@ def leroux_precision(graph: Any, rho: Any, precision: Any) -> Labelled:
 
 
 def besag_precision(graph: Any, precision: Any, ridge: Any) -> Labelled:
-    """Return precision (D - W) + ridge I."""
+    """Return the precision matrix of Besag's intrinsic autoregression with a ridge: precision (D - W) + ridge I.
+
+    W has the weights of the edges, and the diagonal matrix D their sums at each node.
+    """
     weights, degrees, labels = _read(graph)
     scale = check.positive(precision, "precision")
     return _diagonal(scale * degrees + check.positive(ridge, "ridge")) - scale * weights, labels
 
 
 def bym2_precision(graph: Any, mixing: Any, precision: Any) -> Labelled:
-    """Return precision (mixing S + (1 - mixing) I)^-1 with S the scaled covariance of the intrinsic autoregression."""
+    """Return the precision matrix of structured and unstructured effects: precision (mixing S + (1 - mixing) I)^-1.
+
+    S is the scaled covariance of the intrinsic autoregression.
+    """
     weights, degrees, labels = _read(graph)
     if not check.is_real(mixing) or not 0 <= float(mixing) < 1:
         requirement = "from 0 to 1, less than 1: without unstructured effects the sum of the effects has no variance"

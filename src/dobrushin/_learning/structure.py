@@ -312,7 +312,7 @@ def _identity(n: int) -> Any:
 
 
 def _per_item(n: int, column: Any) -> Any:
-    """Return the design matrix of n tables, each of them its own parameter times `column`."""
+    """Return the design matrix of n tables, each of which is a parameter of its own times `column`."""
     return sparse.kron(_identity(n), np.array(column, dtype=np.float64).reshape(-1, 1), format="csr")
 
 

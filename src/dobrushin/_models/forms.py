@@ -69,7 +69,7 @@ class Variables:
 
 
 class PartSource(Variables, ABC):
-    """A model of which any neighbourhood can be built as a form of its own, without building the rest."""
+    """A model of which any neighbourhood can be built by itself, without building the rest."""
 
     first_radius: ClassVar[int] = 8  # radius of the first ball around targets, in edges
 
@@ -89,7 +89,7 @@ class PartSource(Variables, ABC):
 
     @abstractmethod
     def part(self, inside: Ints, inner: Bools) -> Form:
-        """Return the form of the variables at the increasing positions `inside`, with all terms of the inner variables.
+        """Return the model of the variables at positions `inside` (increasing), with all terms of the inner variables.
 
         All neighbours of inner variables must be inside. The other variables are never updated, so their terms do not
         matter.
@@ -112,7 +112,7 @@ class Form(Variables, ABC):
 
     @cached_property
     def memory(self) -> Memory:
-        """Return the cache of values that other modules compute from the form."""
+        """Return the cache of values that other modules compute from this model."""
         return Memory()
 
     @property
@@ -144,7 +144,7 @@ class Form(Variables, ABC):
 
     @abstractmethod
     def tables(self) -> FactorTables:
-        """Convert the form to tables of factors; raise BudgetError if a table would be too large."""
+        """Convert the model to tables of factors; raise BudgetError if a table would be too large."""
 
     def touching(self, inside: Ints) -> tuple[Ints, FactorTables]:
         """Return the factors that contain any of some variables, and the positions of all variables in these factors.
@@ -159,7 +159,7 @@ class Form(Variables, ABC):
         return True
 
     def wider(self) -> Form | None:
-        """Convert the form to the next more general form; None for the most general one."""
+        """Convert the model to the next more general internal form; None for the most general one."""
         tables = self.tables()
         return None if tables is self else tables
 
@@ -182,7 +182,7 @@ class Form(Variables, ABC):
 
     @abstractmethod
     def condition(self, fixed: Bools, state: Ints) -> Form:
-        """Fix some variables and return the form of the others, whose error includes the rounding.
+        """Fix some variables and return the model of the others; its error bound includes the rounding.
 
         Raises
         ------
@@ -205,7 +205,7 @@ class Form(Variables, ABC):
         return np.asarray(csgraph.connected_components(graph, directed=False)[1])
 
     def restrict(self, variables: Bools) -> Form:
-        """Return the form of some connected components, whose variables share no term with others."""
+        """Return the model of some connected components, whose variables share no term with others."""
         return self.condition(~variables, np.where(variables, 0, 1))  # in which state they are fixed does not matter
 
     def sum_out(self, wanted: Bools) -> tuple[Form, Bools]:
@@ -225,7 +225,7 @@ class Form(Variables, ABC):
     family: ClassVar[type[Model]]  # the ordinary family of this form
 
     def to_model(self, labels: Sequence[Hashable] | None) -> Model:
-        """Make a model of the family that belongs to this form."""
+        """Return the model as an instance of the family that belongs to this internal form, with labels."""
         return self.family._from_form(self, labels)
 
     def parts(self) -> PartSource | None:
@@ -238,21 +238,21 @@ class Form(Variables, ABC):
 
     @abstractmethod
     def to_arrays(self) -> dict[str, Array]:
-        """Return the form as one-dimensional arrays, in the order in which files store them."""
+        """Return the model as one-dimensional arrays, in the order in which files store them."""
 
     @classmethod
     @abstractmethod
     def from_arrays(cls, arrays: CheckedArrays) -> Self:
-        """Make the form from the arrays of a file; `arrays` raises an error if one is missing or malformed."""
+        """Make the model from the arrays of a file; `arrays` raises an error if one is missing or malformed."""
 
 
 class DivisibleForm(Form, PartSource):
-    """A form in memory that can also build any neighbourhood as a form of its own."""
+    """A model in memory, of which any neighbourhood can also be built by itself."""
 
     first_radius = 5
 
     def parts(self) -> PartSource | None:
-        """Return the form itself; None if states are forbidden.
+        """Return this object; None if states are forbidden.
 
         A part of a model with forbidden states cannot show that an allowed joint state exists.
         """
@@ -368,7 +368,7 @@ def require_variables(n: int, argument: str) -> int:
 
 
 def widen(form: Form, implementations: Mapping[type[Form], T]) -> tuple[Any, T]:
-    """Return the implementation for a form; if it has none, convert the form to the next wider one that has.
+    """Return the implementation for a model's internal form; if it has none, convert the model to a form that has.
 
     Returns
     -------

@@ -106,7 +106,7 @@ def _both_ways(chooser: Influence, objective: Objective, steps: int) -> list[Sca
 
 
 def forward_order(matrix: Any, steps: int) -> Ints:
-    """Return an order built forwards: each step updates the variable whose bound b_i falls most."""
+    """Return an order built forwards: each step updates the variable whose disagreement bound falls most."""
     n, columns = matrix.shape[0], sparse.csr_array(matrix.T)
     rows = (matrix.indptr, matrix.indices, matrix.data, frozen(columns.indptr), frozen(columns.indices))
     order, tree = np.empty(steps, dtype=np.int64), descent.tree(n)

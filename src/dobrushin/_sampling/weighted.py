@@ -250,7 +250,7 @@ def draw_weighted(
     runner: Tries, numbers: range, sequence: np.random.SeedSequence, running: Running = PLAIN,
     call_seed: np.random.SeedSequence | None = None,
 ) -> WeightedDraws:  # fmt: skip
-    """Draw the tries with these numbers, and return those whose weight is not 0.
+    """Draw the importance samples (tries) with these numbers, and return those whose weight is not 0.
 
     A checkpoint stores `call_seed`, with which the call can be repeated.
     """

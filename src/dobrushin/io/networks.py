@@ -120,7 +120,7 @@ class Network:
         self.states[name] = tuple(states)
 
     def begin_table(self, child: str, parents: Sequence[str], k: int = 0) -> list[int]:
-        """Check a table's variables and charge its memory; return numbers of states, those of the child last."""
+        """Check a table's variables and memory; return their numbers of states, that of the child last."""
         for name in (child, *parents):
             if name not in self.states:
                 self._fail("a variable that was declared before", quote(name), k)
