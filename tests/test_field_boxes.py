@@ -16,6 +16,7 @@ from dobrushin._estimate.query import read_settings
 from dobrushin._fields import entropy
 from dobrushin._fields.anchor import FieldSpace, space_of
 from dobrushin._fields.boxes import (
+    OFFSETS,
     bound_eigenvalues,
     bound_inverse,
     box_of,
@@ -40,6 +41,13 @@ def counted_field(deviation=3.0):
     return field.poisson({"a": 7, "b": 2, "c": 11}, exposure=4.0)
 
 
+def diffuse_field():
+    areas, rng = nx.convert_node_labels_to_integers(nx.grid_2d_graph(7, 8)), np.random.default_rng(5)
+    expected = np.exp(2.0 + 0.9 * rng.normal(size=56))
+    prior = db.GaussianField.car(areas, rho=0.95, precision=1.4).covariates({"one": 1.0}, deviation=3.0)
+    return prior.poisson(dict(enumerate(rng.poisson(expected))), dict(enumerate(expected)))
+
+
 def totals(check, cases, **options):
     found = [check(*case, **options) for case in cases]
     return np.sum([pair for pair in found if pair is not None], axis=0)
@@ -53,6 +61,22 @@ def cases():
 def test_boxes_hold_what_is_stated(cases):
     failed, checked = totals(box_violations, cases)
     assert (failed, checked > 200) == (0, True)
+
+
+def test_boxes_around_means_that_are_shown_more_precisely_are_smaller_and_hold(cases):
+    close = [(field, box_of(field._form, 1e-2, OFFSETS[-1])) for field, _ in cases[:12]]
+    failed, checked = totals(box_violations, close)
+    assert (failed, checked > 100) == (0, True)
+    for (_, wide), (_, small) in zip(cases, close, strict=False):
+        assert (small.stages[0].half <= wide.stages[0].half * 1.0001).all()
+
+
+def test_smaller_boxes_are_tried_where_others_take_long(monkeypatch):
+    """Counts that say little: more chains show where the means are, so that the box can be smaller."""
+    field = diffuse_field()
+    planned = db.plan(field, tolerance=0.1, method="entropy")
+    monkeypatch.setattr(entropy, "OFFSETS", OFFSETS[:1])
+    assert 100 * planned.updates < db.plan(field, tolerance=0.1, method="entropy").updates
 
 
 def test_boxes_that_are_too_small_are_caught(cases):
@@ -160,8 +184,8 @@ def test_nothing_is_claimed_where_the_means_are_not_near_the_middle(monkeypatch)
     """What is outside the box was bounded for means near the middle: draws have to show that they are there."""
     field, search = counted_field(), entropy.box_of
 
-    def shifted(form, outside):
-        boxed = search(form, outside)
+    def shifted(*arguments):
+        boxed = search(*arguments)
         return replace(boxed, centre=boxed.centre + 1.0)
 
     monkeypatch.setattr(entropy, "box_of", shifted)

@@ -26,8 +26,9 @@ from dobrushin.errors import CertificateError
 
 # Largest number of variables: matrices are dense here.
 MAX_VARIABLES = 1000
-# Largest |E x_i - centre_i| allowed in the innermost box, in standard deviations; the chains verify it.
-OFFSET_DEVIATIONS = 0.45
+# Largest |E x_i - centre_i| allowed in the innermost box, in standard deviations; the chains verify it. Boxes for
+# smaller ones are smaller, but more chains are needed to verify them.
+OFFSETS = (0.45, 0.25, 0.15)
 # Share of the outermost box that contains nearly all mass of the field on this box; and the largest box that is tried,
 # in standard deviations of the prior.
 _INNER_SHARE, _MOST_DEVIATIONS = 0.975, 12.0
@@ -244,7 +245,7 @@ def _two_tails(reach: Floats, variance: Floats) -> float:
     return float(2.0 * np.exp(-0.5 * np.maximum(reach, 0.0) ** 2 / variance).sum()) * _UP
 
 
-def box_of(form: FieldTerms, outside: float) -> Boxed:
+def box_of(form: FieldTerms, outside: float, offset: float = OFFSETS[0]) -> Boxed:
     """Restrict a field to its limits or, if it has none, to a box outside which its probability is about `outside`."""
     if form.is_finite.any():
         raise _refuse("some variables are on finite sets of numbers, which have no density.")
@@ -259,7 +260,7 @@ def box_of(form: FieldTerms, outside: float) -> Boxed:
         return Boxed(form, descend(form), spread, [], none, none)
     if np.isfinite(form.lower).any() or np.isfinite(form.upper).any():
         raise _refuse("some variables have limits and others have not: give all of them both limits, or none.")
-    return _BoxSearch(form, outside).boxed()
+    return _BoxSearch(form, outside, offset).boxed()
 
 
 def _refuse(reason: str) -> CertificateError:
@@ -269,11 +270,11 @@ def _refuse(reason: str) -> CertificateError:
 class _BoxSearch:
     """Search for nested boxes that contain almost all of the probability of a field without limits."""
 
-    def __init__(self, form: FieldTerms, outside: float) -> None:
+    def __init__(self, form: FieldTerms, outside: float, offset: float) -> None:
         prior = bound_inverse(least_curvatures(form))
         if prior is None:
             raise _refuse("the precision is not positive definite.")
-        self.form, self.goal, self.n = form, outside, form.n_variables
+        self.form, self.goal, self.offset, self.n = form, outside, offset, form.n_variables
         self.prior = (np.diag(prior[0]) + prior[1]) * _UP
         self.mode, self.centre = self._find_centre()
         slope = bound_slope(form, self.mode)
@@ -325,7 +326,7 @@ class _BoxSearch:
         while len(stages) < _MAX_STAGES:
             outer = stages[-1]
             z = math.sqrt(2.0 * math.log(2.0 * self.n * 2.0 * _MAX_STAGES / self.goal))
-            half = np.minimum(outer.half, (z + 1.2 * OFFSET_DEVIATIONS) * np.sqrt(outer.variance))
+            half = np.minimum(outer.half, (z + 1.2 * self.offset) * np.sqrt(outer.variance))
             if (half > 0.98 * outer.half).all():
                 break
             stages.append(BoxStage(half, self.variances(half), np.empty(0)))
@@ -338,7 +339,7 @@ class _BoxSearch:
             variance = self.variances(half)
             needed = self.goal / 2.0 * (1.0 - _INNER_SHARE) / max(self._horizon(half), 1.0)
             z = math.sqrt(2.0 * math.log(2.0 * self.n / needed))
-            new = (z + 1.3 * OFFSET_DEVIATIONS) * np.sqrt(variance) / _INNER_SHARE
+            new = (z + 1.3 * self.offset) * np.sqrt(variance) / _INNER_SHARE
             if (new <= half * 1.0001).all():
                 break
             half = np.minimum(np.maximum(half, new), _MOST_DEVIATIONS * np.sqrt(self.prior))
@@ -354,7 +355,7 @@ class _BoxSearch:
 
         The bounds hold for any nested boxes.
         """
-        known = [replace(stages[-1], offset=OFFSET_DEVIATIONS * np.sqrt(stages[-1].variance))]
+        known = [replace(stages[-1], offset=self.offset * np.sqrt(stages[-1].variance))]
         for outer in reversed(stages[:-1]):
             inner, deviation = known[0], np.sqrt(outer.variance)
             more = 0.0

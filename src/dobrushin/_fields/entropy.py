@@ -21,7 +21,7 @@ from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Tally
 from dobrushin._estimate.runs import Bias, ChainRun, StateChains
 from dobrushin._fields.anchor import FieldSpace
-from dobrushin._fields.boxes import Boxed, Decay, box_of, decay_of
+from dobrushin._fields.boxes import OFFSETS, Boxed, Decay, box_of, decay_of
 from dobrushin._fields.chains import FieldChains, FieldKernel, chains_needed
 from dobrushin._fields.intervals import SHARES, Clip, FieldTally, Limits, TallyTerms, most_drifted
 from dobrushin._fields.terms import FieldTerms
@@ -53,6 +53,8 @@ _CLIP_DEVIATIONS = 3.7
 _UP = 1.0 + 1e-9
 # If another method has a plan of at most this number of seconds, it is used, and this method is not planned.
 _LONG_SECONDS = 10.0
+# A plan shorter than this is not compared with plans for boxes whose means are closer to the centre.
+_SHORT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -126,21 +128,25 @@ class FieldEntropy(FieldChains):
         has_deviations = any(question.state == "sd" for question in query.questions)
         shares: tuple[float, ...] = _DEVIATION_SHARES if has_deviations else _OUTSIDE_SHARES
         shares = (0.0,) if form.is_bounded.all() else shares
-        found, refusal = (
-            [],
-            cls.refuse("on every box the probability outside and the random error exceed the tolerance."),
-        )
-        for share in shares:
-            try:
-                found.append(cls._on(query, box_of(form, min(share * query.tolerance, _MOST_OUTSIDE))))
-            except CertificateError as error:
-                refusal = error
-        if not found:
+        best, refusal = choice.best, None
+        for offset in OFFSETS:
+            found: list[FieldEntropy] = []
+            for share in shares:
+                try:
+                    boxed = box_of(form, min(share * query.tolerance, _MOST_OUTSIDE), offset)
+                    found.append(cls._on(query, boxed))
+                except CertificateError as error:
+                    refusal = error
+            if found:
+                longest = min(method.plan.seconds for method in found) * (_WORTH if has_deviations else 1.0)
+                own = next(method for method in found if method.plan.seconds <= longest)
+                best = own if best is None or own.plan.seconds < best.plan.seconds else best
+            if form.is_bounded.all() or (best is not None and best.plan.seconds < _SHORT_SECONDS):
+                break
+        if best is None:
+            assert refusal is not None
             raise refusal
-        best = min(found, key=lambda method: method.plan.seconds)
-        if has_deviations:
-            best = next(method for method in found if method.plan.seconds <= _WORTH * best.plan.seconds)
-        return best if choice.best is None or best.plan.seconds < choice.best.plan.seconds else choice.best
+        return best
 
     @classmethod
     def _on(cls, query: Query, boxed: Boxed) -> FieldEntropy:
