@@ -88,7 +88,7 @@ def test_every_format_holds_the_same_network(name, tmp_path):
         ("wet.net", "data = ( 0.2", "model_nodes = ( ); data = ( 0.2", "data of 'rain'"),
         ("wet.xmlbif", "<!ELEMENT BIF ( NETWORK )*>", '<!ENTITY a "b">', "without entities"),
         ("wet.xmlbif", "</BIF>", "", "XML"),
-        ("wet.xmlbif", 'TYPE="nature"><NAME>grass', 'TYPE="utility"><NAME>grass', "type nature"),
+        ("wet.xmlbif", 'TYPE="nature"><NAME>grass', 'TYPE="utility"><NAME>grass', "TYPE nature"),
         ("wet.xmlbif", "<FOR>rain</FOR>", "<FOR>snow</FOR>", "declared"),
         ("wet.xmlbif", "<FOR>rain</FOR>", "", "FOR one variable"),
         ("wet.xmlbif", "<NAME>grass</NAME>", "<NAME>rain</NAME>", "each variable once"),

@@ -1,7 +1,7 @@
 """Exact draws by rejection, from mini-buckets or a Gaussian envelope. [trusted]
 
-With the threshold 1 every try has weight 0 or 1 (theory page, "Weights of at most 1"). The states of the tries with
-weight 1 are independent draws from the model, whatever their number is.
+With the threshold 1 every try (importance sample) has weight 0 or 1 (theory page, "Weights of at most 1"). The states
+of the tries with weight 1 are independent draws from the model, whatever their number is.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def draw_by_rejection(
     model: Model, positions: NDArray[np.int64], sequence: np.random.SeedSequence, states: NDArray[np.int64],
     deadline: Deadline,
 ) -> tuple[int, float]:  # fmt: skip
-    """Fill `states` with exact draws; return the number of tries and a bound on the error of a draw."""
+    """Fill `states` with exact draws; return the number of importance samples, and a bound on the error of a draw."""
     draws = len(states)
     made, seconds = _propose(model, positions)
     seconds *= draws / cores()
@@ -60,7 +60,7 @@ def draw_by_rejection(
 
 
 def _propose(model: Model, positions: NDArray[np.int64]) -> tuple[Proposal, float]:
-    """Return a proposal and the seconds that a draw is expected to take on one core."""
+    """Return a proposal distribution and the seconds that a draw is expected to take on one core."""
     form = model._form
     best: tuple[Proposal, float] | None = None
     if has_envelope(form):

@@ -35,7 +35,7 @@ class _DeviceSets(SetRunner, DeviceKernel):
     """Kernel of bounding sets on the GPU."""
 
     def _column(self) -> NDArray[Any]:
-        """Return the initial bounding sets of one column of the array: all states, for one run or for 64 runs."""
+        """Return the initial bounding sets, which have all states, of one run or of the 64 runs that share words."""
         column: NDArray[Any] = self.host.start(np.empty(0, dtype=np.uint64), range(1))
         return column
 
@@ -96,7 +96,7 @@ class DeviceSetLabels(_DeviceSets):
 
 
 class DeviceSetRace(DeviceSetLabels):
-    """The kernel `SetRace` on the GPU: the same sets, for any factors."""
+    """The kernel `SetRace` on the GPU, with sets as in `DeviceSetLabels`, for models with any factors."""
 
     chunk: ClassVar[int] = 10**8
 

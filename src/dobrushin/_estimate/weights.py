@@ -320,7 +320,7 @@ def _layout(query: Query, bits: float) -> Layout:
         return form.memory.get(_LAYOUTS, lambda: lay_out(form.tables(), bits), bits)
     except TooDense as error:
         raise Weights.refuse(
-            f"the model is so dense that the sum over any variable would be split at least {error} times."
+            f"the model is too dense: mini-buckets would split the sum over any variable at least {error} times."
         ) from None
 
 

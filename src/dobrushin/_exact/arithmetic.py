@@ -349,7 +349,7 @@ class Plain(_StepTables):
         return bool(most > 0.0)
 
     def _account(self, t: int, terms: float, most: float, least: float) -> int:
-        """Record error bounds for a table with these extreme entries; return the power of 2 to divide it by."""
+        """Record error bounds for a step's table, given its extreme entries; return the power of 2 to divide it by."""
         bounds = self.bounds
         return int(contraction.account(t, terms, most, least, UNDERFLOW, *self.program.steps, *bounds))
 

@@ -41,7 +41,7 @@ _RADIUS = 9.0
 
 
 def has_envelope(form: Form) -> TypeGuard[SpinPairs]:
-    """Return whether a Gaussian envelope is worth a try: the form is a dense model of not too many spins."""
+    """Return whether a Gaussian envelope may be useful: the model is dense and has not too many spins."""
     n = form.n_variables
     return isinstance(form, SpinPairs) and n <= _MAX_SPINS and form.couplings.nnz >= _LEAST_DEGREE * n
 

@@ -184,7 +184,7 @@ class FieldChains(Dobrushin):
             raise cls.refuse("no scan of an affordable length brings the bias below the tolerance.")
         chain = ChainBounds(anchor, scan)
         if query.proof and not chain.drift.chance < 1.0:
-            raise cls.refuse("a proof needs a bound on how far rounding makes chains drift, and none was found.")
+            raise cls.refuse("a proof needs a bound on the effect of rounding on the chains, and none was found.")
         bias = proven.largest
         clips = [
             _clip_for(query, proven.certificate, chain, question, tolerance - bias) for question in query.questions

@@ -120,7 +120,7 @@ class System:
         return None if border is None else (one, border)
 
     def _bound_densely(self) -> NDArray[np.float64] | None:
-        """Bound, by the inverse matrix, the errors of solutions whose residuals are 1 (divided by the diagonal)."""
+        """Bound the errors of solutions by the inverse matrix, for residuals of 1 (divided by the diagonal)."""
         if len(self.diagonal) > MAX_VARIABLES:
             return None
         known = bound_inverse(self.precision.toarray(), self.diagonal_error)

@@ -155,7 +155,7 @@ class FieldTerms(Form):
 
     @property
     def likelihood(self) -> list[tuple[Term, NDArray[np.float64]]]:
-        """Return the functions that likelihoods contribute, each with its amounts."""
+        """Return the functions that likelihoods add to the energy, each with its amounts for all variables."""
         return list(zip(TERMS, self.amounts, strict=True))
 
     def values_of(self, i: int) -> NDArray[np.float64]:

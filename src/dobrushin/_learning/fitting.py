@@ -224,7 +224,7 @@ def read_problem(
 ) -> tuple[Structure, Observed]:
     """Return the structure of the model to fit, and the observations.
 
-    `is_em` says whether the tables of a Bayesian network are to be learned; None: if the model is one.
+    `is_em` says whether the tables of a Bayesian network are to be learned; None: they are if the model is a network.
     """
     check.choice(learn, get_args(Learn), "learn")
     if features is not None:

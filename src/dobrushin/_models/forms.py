@@ -252,7 +252,7 @@ class DivisibleForm(Form, PartSource):
     first_radius = 5
 
     def parts(self) -> PartSource | None:
-        """Return this object; None if states are forbidden.
+        """Return the object that can build any part of the model: the model itself; None if states are forbidden.
 
         A part of a model with forbidden states cannot show that an allowed joint state exists.
         """

@@ -67,7 +67,7 @@ class Work:
         return frozen(part.array().astype(np.int32)), part.first
 
     def choices(self) -> tuple[int, NDArray[np.uint64], int]:
-        """Return the arguments with which `draw_order` draws the variables of random steps."""
+        """Return the arguments with which `draw_order` draws which variables random steps update."""
         segment: Any = self.segment
         if segment.probabilities is None and segment.n < 2**32:
             return segment.n, np.empty(0, dtype=np.uint64), 0

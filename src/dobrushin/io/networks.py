@@ -320,7 +320,7 @@ def read_xmlbif(source: Source) -> FactorGraph:
         names = _texts(element, "NAME")
         if len(names) != 1 or element.get("TYPE", "nature") != "nature":
             found = quote(str(element.get("TYPE", len(names))))
-            raise source.error("variables of the type nature with one NAME", found)
+            raise source.error("variables of TYPE nature, each with one NAME", found)
         network.add_variable(names[0], [*_texts(element, "OUTCOME"), *_texts(element, "VALUE")])
     for element in body.findall("DEFINITION"):
         names, table = _texts(element, "FOR"), element.findall("TABLE")

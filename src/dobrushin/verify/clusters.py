@@ -181,7 +181,7 @@ class ClusterReplay:
             self.paid = self.work + LUMP
 
     def _ask(self, state: list[int], edge: int) -> int:
-        """Return the chains (UPPER + LOWER) that connect the ends of an edge without it."""
+        """Return in which chains (UPPER + LOWER) other edges connect the ends of an edge."""
         state[edge] = 0
         chains = (chain for chain in (UPPER, LOWER) if self._is_joined(state, edge, chain))
         return sum(chains)

@@ -443,7 +443,7 @@ class DeviceDense(DeviceLabels):
             x[:, lo : lo + MAX_DENSE_CHAINS] = some
 
     def _block(self, route: Route, k: int, count: int) -> Any:
-        """Return the variables of the next `count` steps, from step `k` of the route on."""
+        """Return the variables that the `count` steps from step `k` on update, in the order of a route."""
         length = len(route.order)
         first = (route.place + k) % length
         block = route.order[first : first + count]
