@@ -174,11 +174,11 @@ def _of_tables(form: FactorTables) -> _Pairs:
     if has_spin_pairs(form):
         return _of_spins(spin_pairs(form))._replace(error=error)
     unaries = np.zeros((n, q))
-    single, double = np.flatnonzero(arity == 1), np.flatnonzero(arity == 2)
-    np.add.at(unaries, form.scope[form.scope_start[single]], _blocks(form, single, q))
+    single, own = form.of_arity(1)
+    np.add.at(unaries, single[:, 0], own)
     H, favourite = _one_favourite(unaries)
-    i, j = form.scope[form.scope_start[double]], form.scope[form.scope_start[double] + 1]
-    tables = _blocks(form, double, q * q).reshape(-1, q, q)
+    double, tables = form.of_arity(2)
+    (i, j), tables = double.T, tables.reshape(-1, q, q)
     top, least = tables.max(axis=(1, 2)), tables.min(axis=(1, 2))
     is_top = tables == top[:, None, None]
     is_turn = (is_top.sum(axis=1) == 1).all(axis=1) & (is_top.sum(axis=2) == 1).all(axis=1)
@@ -195,11 +195,6 @@ _READERS: dict[type[Form], Callable[[Any], _Pairs]] = {
     LabelPairs: _of_labels,
     FactorTables: _of_tables,
 }
-
-
-def _blocks(form: FactorTables, factors: NDArray[np.int64], size: int) -> NDArray[np.float64]:
-    """Return the tables of these factors, which have `size` entries each, as the rows of an array."""
-    return form.table[form.table_start[factors][:, None] + np.arange(size)]
 
 
 def _one_favourite(unaries: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

@@ -248,14 +248,10 @@ def spin_pairs(form: Form) -> SpinPairs:
     if isinstance(form, SpinPairs):
         return form
     graph = form.tables()
-    arity, n = np.diff(graph.scope_start), graph.n_variables
+    n, (single, own), (double, tables) = graph.n_variables, graph.of_arity(1), graph.of_arity(2)
     fields = np.zeros(n)
-    single = np.flatnonzero(arity == 1)
-    tables = graph.table[graph.table_start[single][:, None] + np.arange(2)]
-    np.add.at(fields, graph.scope[graph.scope_start[single]], 0.5 * (tables[:, 1] - tables[:, 0]))
-    double = np.flatnonzero(arity == 2)
-    t00, t01, t10, t11 = graph.table[graph.table_start[double][:, None] + np.arange(4)].T
-    i, j = graph.scope[graph.scope_start[double]], graph.scope[graph.scope_start[double] + 1]
+    np.add.at(fields, single[:, 0], 0.5 * (own[:, 1] - own[:, 0]))
+    (i, j), (t00, t01, t10, t11) = double.T, tables.T
     np.add.at(fields, i, 0.25 * ((t10 - t00) + (t11 - t01)))
     np.add.at(fields, j, 0.25 * ((t01 - t00) + (t11 - t10)))
     strength = 0.25 * ((t00 - t01) + (t11 - t10))

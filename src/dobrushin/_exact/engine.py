@@ -282,12 +282,10 @@ class RegionFactors:
         Only for binary pairwise factors that are attractive after relabelling states; None for other models.
         """
         factors = self.factors
-        arity = np.diff(factors.scope_start)
-        if (factors.sizes != 2).any() or (arity > 2).any():
+        if (factors.sizes != 2).any() or (np.diff(factors.scope_start) > 2).any():
             return None
-        pairs = np.flatnonzero(arity == 2)
-        ends = factors.scope[factors.scope_start[pairs, None] + np.arange(2)]
-        signs = pair_signs(factors.table[factors.table_start[pairs, None] + np.arange(4)])
+        ends, tables = factors.of_arity(2)
+        signs = pair_signs(tables)
         ends, signs = ends[signs != 0], signs[signs != 0]
         high = np.ones(len(self.inside), dtype=np.int64)
         if (signs < 0).any():

@@ -136,13 +136,10 @@ def _read(form: Form) -> WalkTree | str:
     tables = form.tables() if form.has_tables else None
     if tables is None or (np.diff(tables.scope_start) > 2).any():
         return "walks are for factors of at most two variables."
-    n, arity = tables.n_variables, np.diff(tables.scope_start)
-    if np.isneginf(tables.table[tables.table_start[np.flatnonzero(arity == 0)]]).any():
+    (_, constants), (single, own), (double, pairs) = map(tables.of_arity, range(3))
+    if np.isneginf(constants).any():
         return IMPOSSIBLE
-    single, double = np.flatnonzero(arity == 1), np.flatnonzero(arity == 2)
-    own = tables.table[tables.table_start[single][:, None] + np.arange(2)]
-    i, j = tables.scope[tables.scope_start[double]], tables.scope[tables.scope_start[double] + 1]
-    pairs = tables.table[tables.table_start[double][:, None] + np.arange(4)].reshape(-1, 2, 2)
+    n, (i, j), pairs = tables.n_variables, double.T, pairs.reshape(-1, 2, 2)
     pairs[i > j] = pairs[i > j].transpose(0, 2, 1)
     ends, place = np.unique(np.minimum(i, j) * n + np.maximum(i, j), return_inverse=True)
     merged = np.zeros((len(ends), 2, 2))
@@ -163,7 +160,7 @@ def _read(form: Form) -> WalkTree | str:
     with np.errstate(invalid="ignore"):
         alpha, beta = np.exp(table[:, 1, 1] - table[:, 1, 0]), np.exp(table[:, 0, 1] - table[:, 0, 0])
     log_odds = np.zeros(n)
-    np.add.at(log_odds, tables.scope[tables.scope_start[single]], own[:, 1] - own[:, 0])
+    np.add.at(log_odds, single[:, 0], own[:, 1] - own[:, 0])
     alone = table[:, 1, 0] - table[:, 0, 0]  # the factor of a half-edge whose other end is 0
     np.add.at(log_odds, owner[order], alone)
     sizes = np.where(np.isfinite(tables.table), np.abs(tables.table), 0.0).sum()

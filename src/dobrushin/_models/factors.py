@@ -267,6 +267,15 @@ class FactorTables(ScopedForm):
         table = self.table[self.table_start[k] : self.table_start[k + 1]]
         return tuple(scope.tolist()), table.reshape(self.sizes[scope])
 
+    def of_arity(self, arity: int) -> tuple[Ints, Floats]:
+        """Return the factors of this many variables, if all variables have equally many states.
+
+        The arrays are the scopes, one in each row, and the flat log-tables, one in each row.
+        """
+        factors = np.flatnonzero(np.diff(self.scope_start) == arity)[:, None]
+        scopes = self.scope[self.scope_start[factors] + np.arange(arity)]
+        return scopes, self.table[self.table_start[factors] + np.arange(int(self.cardinalities[0]) ** arity)]
+
     def factors_of(self, i: int) -> list[tuple[tuple[int, ...], Floats]]:
         return [self.factor(k) for k in self.factor_of[self.factor_start[i] : self.factor_start[i + 1]].tolist()]
 
