@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dobrushin._fields.terms import FieldTerms
-from dobrushin._influence.rows import THEOREMS, Bounds, WantedRows, theorem_for
+from dobrushin._influence.rows import THEOREMS, RowBounds, WantedRows, theorem_for
 from dobrushin._shared.arrays import row_entries
 from dobrushin.errors import ArgumentError
 
@@ -163,7 +163,7 @@ def _two_values(own: float, points: NDArray[np.float64], low: float, high: float
 
 
 @theorem_for(FieldTerms)
-def field_rows(form: FieldTerms, wanted: WantedRows) -> Bounds:
+def field_rows(form: FieldTerms, wanted: WantedRows) -> RowBounds:
     """Return the influence bounds C_ij = s_i |Q_ij| for the wanted rows."""
     if wanted.method != "best":
         raise ArgumentError("method", "'best' for a field", wanted.method)

@@ -52,7 +52,7 @@ class Rows(NamedTuple):
         return Rows(frozen(start), *(frozen(part) for part in parts))
 
 
-class Bounds(NamedTuple):
+class RowBounds(NamedTuple):
     """Bounds on the entries of some influence rows, in arrays that the kernels fill in."""
 
     values: Floats  # one per entry
@@ -74,18 +74,18 @@ class WantedRows(NamedTuple):
         """Return whether the theorems are to be used exactly as stated in the paper."""
         return self.method == "paper"
 
-    def no_bounds(self) -> Bounds:
+    def no_bounds(self) -> RowBounds:
         """Return new arrays for a kernel to fill in: no influence, and caps at the trivial value 1."""
         entries = len(self.columns)
-        return Bounds(np.zeros(entries), np.zeros(entries, dtype=np.uint8), np.ones(len(self.positions)))
+        return RowBounds(np.zeros(entries), np.zeros(entries, dtype=np.uint8), np.ones(len(self.positions)))
 
-    def before_enumeration(self, bounds: Bounds) -> Bounds:
+    def before_enumeration(self, bounds: RowBounds) -> RowBounds:
         """Return the bounds from which enumeration starts: those given or, with method="exact", the trivial ones."""
         if self.method != "exact":
             return bounds
         # No variable influences a variable without neighbours.
         cap = np.where(np.diff(self.start) > 0, 1.0, 0.0)
-        return Bounds(np.ones_like(bounds.values), np.full_like(bounds.theorem, ENUMERATED), cap)
+        return RowBounds(np.ones_like(bounds.values), np.full_like(bounds.theorem, ENUMERATED), cap)
 
     def entries(self, first: Array) -> Ints:
         """Return the indices of the entries of these rows in arrays of all rows, where row i begins at first[i]."""
@@ -94,7 +94,7 @@ class WantedRows(NamedTuple):
 
 # Runs the kernel of a theorem, in pieces and with progress.
 over_rows = partial(in_pieces, what="bounding the influence", unit="variables")
-Theorem = Callable[[Any, WantedRows], Bounds]
+Theorem = Callable[[Any, WantedRows], RowBounds]
 THEOREMS_OF: dict[type[Form], Theorem] = {}
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dobrushin._influence.rows import Bounds, WantedRows, over_rows, theorem_for
+from dobrushin._influence.rows import RowBounds, WantedRows, over_rows, theorem_for
 from dobrushin._kernels import factor_influence, pair_influence
 from dobrushin._kernels.gap import RANGE, RANGE_COARSE, THM4_COARSE, THM6, THM6_TIGHT
 from dobrushin._kernels.spin_influence import ising_rows, potts_rows, spin_rows
@@ -111,7 +111,7 @@ class Packed(NamedTuple):
 
 
 @theorem_for(FactorTables)
-def factor_rows(form: FactorTables, wanted: WantedRows) -> Bounds:
+def factor_rows(form: FactorTables, wanted: WantedRows) -> RowBounds:
     """Bound the influence by the range of the factors and, unless the method is "paper", by affordable enumeration.
 
     The paper has no theorem for factors: see the theory page, "Range of the factors".
@@ -122,7 +122,7 @@ def factor_rows(form: FactorTables, wanted: WantedRows) -> Bounds:
     return _enumerate_neighbors(packed, wanted, bounds)
 
 
-def _enumerate_neighbors(packed: Packed, wanted: WantedRows, bounds: Bounds) -> Bounds:
+def _enumerate_neighbors(packed: Packed, wanted: WantedRows, bounds: RowBounds) -> RowBounds:
     """Replace bounds by exact influences where the neighbourhood is small enough to enumerate and they are smaller.
 
     The method "paper" uses neither enumeration nor caps.
@@ -137,7 +137,7 @@ def _enumerate_neighbors(packed: Packed, wanted: WantedRows, bounds: Bounds) -> 
     return bounds
 
 
-def _enumerate_rows(rows: Ints, room: int, packed: Packed, bounds: Bounds) -> None:
+def _enumerate_rows(rows: Ints, room: int, packed: Packed, bounds: RowBounds) -> None:
     """Write the exact influences of some rows into `bounds` where they are smaller."""
     states = int(packed.k_own[rows].max(initial=0))
     law, defined = np.empty(room), np.empty(room // 2 + 1, dtype=np.bool_)
@@ -145,7 +145,7 @@ def _enumerate_rows(rows: Ints, room: int, packed: Packed, bounds: Bounds) -> No
     over_rows(factor_influence.enumerated_rows, len(rows), rows, *packed, *work, *bounds)
 
 
-def _find_ranges(packed: Packed, bounds: Bounds) -> None:
+def _find_ranges(packed: Packed, bounds: RowBounds) -> None:
     """Fill in bounds by the range of the factors; where that takes too long, compare potentials with their mean.
 
     The range of a factor is its largest double difference: how far a neighbour's state can change the log-odds of two
@@ -182,7 +182,9 @@ def _room_for_values(k_other: Ints) -> Floats:
     return np.empty((factor_influence.VALUES, int(k_other.max(initial=1))))
 
 
-def _find_coarse_ranges(rows: Ints, packed: Packed, by_neighbor: tuple[Array, ...], name: int, bounds: Bounds) -> None:
+def _find_coarse_ranges(
+    rows: Ints, packed: Packed, by_neighbor: tuple[Array, ...], name: int, bounds: RowBounds
+) -> None:
     """Fill in coarse bounds of some rows: potentials at each state of a neighbour are compared with their mean."""
     k_own, unary_start, unary, start, k_other, _, *rest = packed
     _, entries = rows_at(start, rows)
@@ -232,7 +234,7 @@ def pack_pairs(
 
 
 @theorem_for(PairTables)
-def pair_table_rows(form: PairTables, wanted: WantedRows) -> Bounds:
+def pair_table_rows(form: PairTables, wanted: WantedRows) -> RowBounds:
     """Bound the influence in pairwise models by Theorem 4 of the paper, a sharper form, and affordable enumeration."""
     entry = wanted.entries(form.start)
     packed = pack_pairs(
@@ -246,7 +248,7 @@ def pair_table_rows(form: PairTables, wanted: WantedRows) -> Bounds:
     return _enumerate_neighbors(packed, wanted, bounds)
 
 
-def _find_bounds(packed: Packed, wanted: WantedRows, bounds: Bounds) -> None:
+def _find_bounds(packed: Packed, wanted: WantedRows, bounds: RowBounds) -> None:
     """Fill in bounds by Theorem 4 of the paper; where that takes too long, compare potentials with their mean."""
     start, k_own, k_other = packed.start, packed.k_own, packed.k_other
     own = np.repeat(k_own, np.diff(start)).astype(float)
@@ -272,7 +274,7 @@ def _find_bounds(packed: Packed, wanted: WantedRows, bounds: Bounds) -> None:
 
 
 @theorem_for(LabelPairs)
-def label_pair_rows(form: LabelPairs, wanted: WantedRows) -> Bounds:
+def label_pair_rows(form: LabelPairs, wanted: WantedRows) -> RowBounds:
     """Bound the influence in Potts models by Theorem 4 of the paper, a sharper form, and affordable enumeration."""
     strength, k, start = form.couplings.data[wanted.entries(form.couplings.indptr)], form.states, wanted.start
     given, count = form.given_unaries, len(wanted.positions)
@@ -300,17 +302,17 @@ def label_pair_rows(form: LabelPairs, wanted: WantedRows) -> Bounds:
             part_start, k_other[entry], edges * k * k, (np.full(len(entry), k), np.ones_like(edges)),
             np.outer(strength[entry], equal).ravel(),
         )  # fmt: skip
-        improved = Bounds(values[entry], theorem[entry], cap[part])
+        improved = RowBounds(values[entry], theorem[entry], cap[part])
         _enumerate_rows(frozen(own), room, packed, improved)
         values[entry], theorem[entry], cap[part] = improved
-    return Bounds(values, theorem, cap)
+    return RowBounds(values, theorem, cap)
 
 
 # -- spins -------------------------------------------------------------------------------------
 
 
 @theorem_for(SpinPairs)
-def spin_pair_rows(form: SpinPairs, wanted: WantedRows) -> Bounds:
+def spin_pair_rows(form: SpinPairs, wanted: WantedRows) -> RowBounds:
     """Bound the influence in Ising models by Theorem 5 of the paper, or exactly for variables with few neighbours."""
     degrees = np.diff(wanted.start)
     degree, limit = int(degrees.max(initial=0)), BEST_DEGREE
@@ -328,7 +330,7 @@ def spin_pair_rows(form: SpinPairs, wanted: WantedRows) -> Bounds:
 
 
 @theorem_for(SpinTerms)
-def spin_term_rows(form: SpinTerms, wanted: WantedRows) -> Bounds:
+def spin_term_rows(form: SpinTerms, wanted: WantedRows) -> RowBounds:
     """Bound the influence in models of spins by Theorem 6 of the paper and by affordable enumeration.
 
     The theorem is tightened unless the method is "paper".
