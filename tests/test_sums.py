@@ -769,7 +769,7 @@ def test_auto_says_how_many_bytes_are_missing(monkeypatch):
         monkeypatch.setattr(METHODS[name], "in_auto", False)
     model = db.Ising.grid(9, 9, couplings=3.0 * np.random.default_rng(0).choice([-1.0, 1.0], size=144), fields=0.1)
     with pytest.raises(
-        db.CertificateError, match=r"exact: sums would take .* more than they may: raise 'memory_limit'"
+        db.CertificateError, match=r"exact: sums would take .* more than is allowed: raise 'memory_limit'"
     ):
         db.estimate(model, [0], run=db.RunOptions(memory_limit="1KB"), tolerance=1e-3)
 

@@ -89,14 +89,14 @@ class Exact(Method):
             more, all_bytes = bytes_text(refusal.required - refusal.limit), bytes_text(refusal.required)
             raised = ": raise 'memory_limit' (--memory-limit on the command line)"
             advice = raised if can_have_more(refusal.required) else ""
-            raise cls.refuse(f"sums would take {all_bytes}, {more} more than they may{advice}.") from None
+            raise cls.refuse(f"sums would take {all_bytes}, {more} more than is allowed{advice}.") from None
         distinct = list({id(plan): plan for plan in plans}.values())
         seconds = sum(plan.seconds_on(query.backend) for plan in distinct)  # the search for an order is done
         cut = [plan for plan in distinct if isinstance(plan, CutPlan)]
         if cut and not by_name and seconds > allowed_seconds(query, _PATIENCE):
             whole = max(plan.whole_bytes for plan in cut)
             raise cls.refuse(
-                f"sums would take {bytes_text(whole)}, or {seconds:.2g} s in the memory that they may take: raise "
+                f"sums would take {bytes_text(whole)}, or {seconds:.2g} s within the memory limit: raise "
                 "'memory_limit' (--memory-limit on the command line)."
             )
         most = max(distinct, key=lambda plan: plan.bytes)

@@ -144,7 +144,7 @@ def _(space: FieldSpace, estimate: Estimate, path: str | os.PathLike[str]) -> No
         )
         raise ArgumentError("estimate", requirement, estimate.headline)
     if run.trouble is not None:
-        raise ArgumentError("estimate", "one that ran to its end", estimate.headline)
+        raise ArgumentError("estimate", "one that was not stopped early", estimate.headline)
     query, scan, drift = method.query, method.scan, method.drift
     model: Any = asked.model
     part = PartOfField(model, asked.evidence, scan, query.positions, space.anchor, drift.each)

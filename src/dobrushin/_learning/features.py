@@ -261,4 +261,4 @@ def _check_weights(design: sparse.csr_array, vocabulary: AttributeNames) -> None
     if not used.all():
         first = int(np.argmin(used))
         name = next(n for n, a in reversed(vocabulary.attributes.items()) if a.first <= first)
-        raise ArgumentError("features", "attributes with a value other than 0 (no factor depends on the others)", name)
+        raise ArgumentError("features", "attributes that have a value other than 0 somewhere", name)

@@ -162,7 +162,7 @@ def name_variables(
         if per_variable is not None and not is_named and np.ndim(per_variable) >= 1:
             size = len(per_variable)
             if n > size:
-                raise ArgumentError(argument, f"positions from 0 to {size - 1}: {size} variables have values", n - 1)
+                raise ArgumentError(argument, f"positions below {size}, the number of given potentials", n - 1)
             n = size
         if n > 10**6 + 100 * len(names):
             requirement = "labels that are positions if they are whole numbers (name variables by strings otherwise)"

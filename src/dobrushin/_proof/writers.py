@@ -407,7 +407,7 @@ def write_coalescence(certificate: Coalescence, path: str | os.PathLike[str]) ->
     targets = positions_of(model, certificate.variables)
     updated = scan._updates(model.n_variables)
     if not np.isin(targets, updated).all():
-        raise ArgumentError("certificate", "one of targets that the scan updates", certificate)
+        raise ArgumentError("certificate", "a certificate of targets that the scan updates", certificate)
     arrays, part = Arrays(), PartOfModel(model, {}, updated)
     part.write(arrays)
     kernel: Any = choose_sets(model, scan)

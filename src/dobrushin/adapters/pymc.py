@@ -162,7 +162,7 @@ def to_arviz(answer: Samples | Estimate, model: Any) -> Any:
             for statistic in _STATISTICS:
                 dims[f"{name}_{statistic}"] = [*dims[name], f"{name}_state"]
     if not any(groups.values()):
-        raise ArgumentError("answer", "one with all entries of a variable of the model, or with marginals", answer)
+        raise ArgumentError("answer", "one with marginals, or draws of all entries of a variable", answer)
     data = arviz_data({name: group for name, group in groups.items() if group}, coords, dims)
     if isinstance(answer, Estimate) and groups["constant_data"]:
         about = {"headline": answer.headline, "confidence": answer.confidence, "method": answer.plan.method}

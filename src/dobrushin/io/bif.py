@@ -45,7 +45,7 @@ def write(model: Model) -> bytes:
         raise ArgumentError("model", requirement, model)
     labels = [_word(label) for label in model.labels]
     if len(set(labels)) < len(labels):
-        raise ArgumentError("model", "labelled by different texts", model)
+        raise ArgumentError("model", "one whose labels differ as text", model)
     states = [[_word(name) for name in model._called(i)] for i in range(model.n_variables)]
     lines = ["network unknown { }"]
     for label, own in zip(labels, states, strict=True):
