@@ -122,10 +122,10 @@ class StateQuestion(TargetQuestion):
 
     @abstractmethod
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
-        """Count, for each row of the answer, the outcomes in its state; open outcomes are left out.
+        """Count, for each row of the answer, the outcomes in its state.
 
-        `states` has shape (outcomes, variables), `settled` tells which variables have coalesced (None: all), and
-        `first` is the number of the first outcome.
+        Outcomes in which a variable has not coalesced are left out. `states` has shape (outcomes, variables), `settled`
+        tells which variables have coalesced (None: all), and `first` is the number of the first outcome.
         """
 
     @abstractmethod
@@ -133,7 +133,7 @@ class StateQuestion(TargetQuestion):
         """Yield, for each row of the answer, its value in every outcome, scaled to the range from 0 to 1."""
 
     def unsettled(self, settled: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Count the open outcomes, in which a variable has not coalesced: for the question, or for each variable."""
+        """Count the outcomes in which a variable has not coalesced: for the whole question, or for each variable."""
         return np.array([np.count_nonzero(~settled.all(axis=1))])
 
     @property

@@ -191,7 +191,10 @@ def _pieces(asked: Asked) -> list[Piece]:
 
 
 def _compose(asked: Asked) -> tuple[dict[str, Any], list[dict[str, Any]], Draft]:
-    """Return the plan, the outcomes of its parts (empty before anything is drawn), and the draft."""
+    """Compose the plan of a proof; return it with the outcomes of its parts, and with the draft that was made for it.
+
+    The outcomes are empty before anything is drawn.
+    """
     assert asked.weighed is not None
     model, query, pieces = asked.weighed, _transcript(asked).method.query, _pieces(asked)
     methods = [piece.method for piece in pieces if piece.method is not None]

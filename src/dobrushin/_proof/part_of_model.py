@@ -23,7 +23,7 @@ def positions_of(model: Model, labels: Iterable[Hashable]) -> NDArray[np.int64]:
 
 
 def positions_in(model: Model, other: Model, positions: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the positions in `model` of the variables that have these positions in the model `other`."""
+    """Return the positions in `model` of the variables at some positions in another model, found by their labels."""
     if isinstance(model.labels, range) and model.labels == other.labels:
         return np.asarray(positions, dtype=np.int64)
     return positions_of(model, other._labels_at(np.asarray(positions)))

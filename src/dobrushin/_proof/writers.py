@@ -172,7 +172,10 @@ def _cells(digits: NDArray[Any], sizes: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 def _count(cells: NDArray[Any], states: int, block: int, is_sets: bool) -> NDArray[np.int64]:
-    """Count the chains of each block in each state (and, for sets, not coalesced), for each column of `cells`."""
+    """Count how often each state occurs in each block of chains; with sets, also how often a run has not coalesced.
+
+    `cells` has a row for each chain; each of its columns is counted by itself.
+    """
     if states <= _FEW_STATES:
         kinds = [*range(states), -1] if is_sets else range(states)
         counts = np.stack([_sum_blocks(cells == kind, block) for kind in kinds], axis=2)
