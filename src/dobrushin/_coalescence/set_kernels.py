@@ -35,7 +35,7 @@ class _DeviceSets(SetRunner, DeviceKernel):
     """Kernel of bounding sets on the GPU."""
 
     def _column(self) -> NDArray[Any]:
-        """Return the initial bounding sets, which have all states, of one run or of the 64 runs that share words."""
+        """Return the initial bounding sets, with all states, of one run or of 64 runs in the bits of one word."""
         column: NDArray[Any] = self.host.start(np.empty(0, dtype=np.uint64), range(1))
         return column
 

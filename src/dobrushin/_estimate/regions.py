@@ -270,7 +270,7 @@ class Growth:
         return self.best is not None and self.best.bias <= self.goal
 
     def look(self, cells: float) -> None:
-        """Grow the region while its sums need at most `cells` table entries, then predict a sufficient region."""
+        """Grow the region while its sums need at most `cells` table entries, then predict how far it has to grow."""
         x, halvings = self._step(), 0
         while not self.is_done and x is not None:
             current_deadline().check("a region around a target")

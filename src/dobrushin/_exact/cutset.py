@@ -30,7 +30,7 @@ _MOST_ABOVE = 500.0
 class CutPlan(SumPlan):
     """Sums for each joint state of a cutset.
 
-    `order` is that of all variables without a cutset, which proofs use.
+    `order` is the elimination order of all variables without a cutset, which proofs use.
 
     Attributes
     ----------
