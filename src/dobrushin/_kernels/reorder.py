@@ -266,7 +266,7 @@ def _try_order(near, sizes, weight, members, size, rule, bags, order, limit, sta
         noise[k] = math.exp(0.5 * normal)
     total = 0.0
     for step in range(size):
-        at = -1
+        at = size
         for k in range(size):
             if cost[k] == np.inf:
                 continue
@@ -274,7 +274,7 @@ def _try_order(near, sizes, weight, members, size, rule, bags, order, limit, sta
                 value, steps = _noiseless_cost(trial, weight, members, k, rule, ring)
                 cost[k] = value * noise[k]
                 work += steps
-            if at < 0 or cost[k] < cost[at]:
+            if at == size or cost[k] < cost[at]:
                 at = k
         work += size
         order[step] = at
