@@ -141,7 +141,7 @@ class StateQuestion(TargetQuestion):
         return np.ones(len(self.positions))
 
     def exact(self, probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
-        """Return the value and the error bound of each row, from probabilities with at most this relative error."""
+        """Return the value and the error bound of each row, given probabilities with at most this relative error."""
         if error == np.inf:
             return probabilities, np.ones(len(probabilities))
         return probabilities, np.minimum(1.0, probabilities * (2.0 * error) + 2.0**-1000)

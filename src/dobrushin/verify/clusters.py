@@ -221,7 +221,10 @@ class ClusterReplay:
 
 
 class LinkCounts(Counts):
-    """Counts of draws in which a target is connected with the other target, or else the ghost."""
+    """Counts of draws in which two targets are connected, or one target and the ghost.
+
+    The ghost is an additional variable that stands for the fields.
+    """
 
     def width(self, question: ProofQuestion) -> int:
         """Return 2, since two numbers are counted: of connected and of undecided draws."""
