@@ -60,8 +60,8 @@ class ExactSamples:
     states : array of shape (draws, variables)
     variables : sequence of labels
     steps : int
-        Number of steps into the past from which the slowest draw was run; with "weights", the number of tries of all
-        draws.
+        Number of steps into the past from which the slowest draw was run; with "weights", the number of all
+        proposals, accepted or not.
     error : float
         Bound on the probability that rounding changed a given draw.
     seed : int or SeedSequence

@@ -1,4 +1,4 @@
-"""Searches for the shortest scan whose certified bound is within a tolerance, and for the cheapest scan for an estimate."""
+"""Search for the shortest scan whose certified bound is within a tolerance, or for the cheapest one for an estimate."""
 
 from __future__ import annotations
 

@@ -286,9 +286,9 @@ class LateError(BudgetError):
 class Deadline:
     """A time limit in seconds from now, by a clock that stops while code is compiled.
 
-    A deadline may also limit the expected work, which stages charge before they do it (`charge`). Planning may use half
-    of its time for expected work. So the work decides on an ordinary machine, and the same call has the same plan; the
-    clock is the last guard. Other deadlines go by the clock alone.
+    The deadline of planning also limits the expected seconds of work, which stages charge before they do it (`charge`),
+    to half of its time. On an ordinary machine this limit is reached first, so that the same call has the same plan;
+    the clock is the last guard. Other deadlines go by the clock alone.
 
     Inside of a `with` statement the deadline is the current one (`current_deadline`).
 
