@@ -181,7 +181,7 @@ def test_terms_of_many_variables_need_no_table():
     assert wide.neighbors(40).tolist() == [0]
     for method in ("paper", "best"):
         assert db.influence(wide, method=method).matrix.nnz == 40 * 39 + 2
-    with pytest.raises(db.BudgetError, match="table of a term"):
+    with pytest.raises(db.BudgetError, match="table of the largest term"):
         wide.to_factor_graph()
 
 

@@ -211,7 +211,7 @@ class _StateReader(TargetReader):
             return JointMarginal(positions, target, values, self._names(positions))
         if isinstance(target, Statistic):
             return self._read_statistic(target)
-        raise ArgumentError("targets", f"labels, {self.kinds}: Exceeds, Between and Quantile are for fields", target)
+        raise ArgumentError("targets", f"labels, {self.kinds}: Exceeds, Between and Quantile are about fields", target)
 
     def _known_positions(self, labels: Iterable[Hashable]) -> NDArray[np.int64]:
         """Return positions in the model before conditioning; raise `ArgumentError` for unknown labels."""
