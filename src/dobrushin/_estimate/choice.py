@@ -150,14 +150,14 @@ def _within_limits(method: Method) -> Method:
     return method
 
 
-def _asking_order(query: Query) -> Iterator[tuple[type[Method], float, bool]]:
+def _asking_order(query: Query, methods: list[type[Method]]) -> Iterator[tuple[type[Method], float, bool]]:
     """Yield the methods in the order in which "auto" asks them, each with two facts about asking it.
 
     The facts are the least seconds that planning takes, and whether only a fast answer is wanted. Methods with fast
     answers come first, ordered by these seconds; then follow all methods, in the order of registration.
     """
     for quickly in (True, False):
-        costs = [(method.asking_seconds(query, quickly), method) for method in query.space.candidates(query)]
+        costs = [(method.asking_seconds(query, quickly), method) for method in methods]
         turns = [(method, seconds, quickly) for seconds, method in costs if seconds is not None]
         yield from sorted(turns, key=lambda turn: turn[1]) if quickly else turns
 
@@ -169,8 +169,9 @@ def _ask(query: Query, only_quickly: bool = False) -> Method:
     asked if planning with it takes longer than running the best proposal, provided that this one is certain and reaches
     the tolerance. With `only_quickly`, `_NoneQuick` is raised rather than asking methods that may plan for long.
     """
-    choice, last, is_late = Choice(), query.space.candidates(query)[-1], False
-    for method, seconds, quickly in _asking_order(query):
+    choice, is_late, methods = Choice(), False, query.space.candidates(query)
+    last = methods[-1]
+    for method, seconds, quickly in _asking_order(query, methods):
         best = None if choice.best is None else choice.best.plan
         if best and best.is_certain and best.reaches_tolerance and best.seconds <= max(seconds, QUICK_SECONDS):
             continue

@@ -153,10 +153,10 @@ class _ClusterRun(Run):
         """Add a block of draws to the counts and averages of all questions."""
         self.trouble = block.trouble
         states: NDArray[Any] | None = None
-        for question, tally in zip(self.query.questions, self.tallies, strict=True):
+        known = zip(self.query.questions, self.query.columns, self.tallies, strict=True)
+        for question, columns, tally in known:
             if self.done >= self.trials if question.is_counted else tally.is_narrow:
                 continue
-            columns = self.query.columns(question)
             if isinstance(tally, _Links):
                 tally.add_clusters(block.clusters[:, columns], self.query.proof)
                 continue

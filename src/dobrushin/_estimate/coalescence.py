@@ -205,16 +205,15 @@ class _SetRun(Run):
         self.trouble = block.trouble
         self.wrong = min(1.0, block.error)
         if block.counts is not None:
-            for question, tally in zip(self.query.questions, self.tallies, strict=True):
-                table = block.counts[self.query.columns(question)]
+            for columns, tally in zip(self.query.columns, self.tallies, strict=True):
+                table = block.counts[columns]
                 tally.add_counts(table[:, 1:], table[:, 0])
         else:
             digits = block.settled[:, -1].astype(np.int64)
             if self.query.proof and self.has_few_states:
                 self.kept.append(block.settled[:, -1])
             states = self.as_states(digits)
-            for question, tally in zip(self.query.questions, self.tallies, strict=True):
-                columns = self.query.columns(question)
+            for columns, tally in zip(self.query.columns, self.tallies, strict=True):
                 tally.add(states[:, columns], digits[:, columns] >= 0, self.done)
         self.done += block.runs
 
@@ -407,7 +406,7 @@ class _Pilot:
             raise block.trouble
         settled = block.settled[:, -1] >= 0
         shares = []
-        for question in self.query.questions:
-            unsettled = question.unsettled(settled[:, self.query.columns(question)])
+        for question, columns in zip(self.query.questions, self.query.columns, strict=True):
+            unsettled = question.unsettled(settled[:, columns])
             shares.append(question.span * ((unsettled + 1.0) / (self.runs + 2.0) + block.error))
         return np.concatenate(shares)

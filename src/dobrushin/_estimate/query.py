@@ -130,8 +130,8 @@ class Query(Settings):
     def objective(self) -> Objective:
         """Return the variables of all questions, each weighted by the largest change that it can make to an answer."""
         weights = np.zeros(len(self.positions))
-        for question in self.questions:
-            np.maximum.at(weights, self.columns(question), question.weights)
+        for question, own in zip(self.questions, self.columns, strict=True):
+            np.maximum.at(weights, own, question.weights)
         return Objective(self.positions, weights, False)
 
     @cached_property
@@ -144,17 +144,14 @@ class Query(Settings):
         asked = len(self.positions)
         return asked >= _MANY_TARGETS and 4 * asked >= self.model.n_variables
 
-    def columns(self, question: TargetQuestion) -> NDArray[np.int64]:
-        """Return the indices of a question's variables in `positions`."""
-        return np.searchsorted(self.positions, question.positions)
+    @cached_property
+    def columns(self) -> list[NDArray[np.int64]]:
+        """Return for each question the indices of its variables in `positions`."""
+        return [np.searchsorted(self.positions, question.positions) for question in self.questions]
 
     def biases(self, bounds: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         """Bound the bias of each row of each question, given bounds on the bias of each variable in `positions`."""
-        return [question.biases(bounds[own]) for question, own in zip(self.questions, self._columns, strict=True)]
-
-    @cached_property
-    def _columns(self) -> list[NDArray[np.int64]]:
-        return [self.columns(question) for question in self.questions]
+        return [question.biases(bounds[own]) for question, own in zip(self.questions, self.columns, strict=True)]
 
     def complete(self, order: NDArray[np.int64]) -> Scan:
         """Return a scan that ends with this order; targets missing from the order are updated once each before it."""

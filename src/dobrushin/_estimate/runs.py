@@ -290,13 +290,13 @@ class ChainRun(Run):
 
     def _take(self, block: Samples) -> None:
         """Add a block of chains to the counts and averages of all questions."""
-        for question, tally in zip(self.query.questions, self.tallies, strict=True):
-            columns = self.query.columns(question)
+        known = zip(self.query.questions, self.query.columns, self.tallies, strict=True)
+        for question, columns, tally in known:
             if block.counts is not None:
                 tally.add_counts(block.counts[columns])
             elif block.chains and (self.done < self.trials if question.is_counted else not tally.is_narrow):
                 tally.add(cast(NDArray[Any], block.states)[:, columns], None, self.done)
-        size = sum(known.states.size for known in (*self.blocks, block) if known.states is not None)
+        size = sum(one.states.size for one in (*self.blocks, block) if one.states is not None)
         self.blocks.append(block if size <= self.most_states else replace(block, states=None))
         self.done += block.chains
 

@@ -422,11 +422,11 @@ class _WeightRun(Run):
         mean, square = self.pilot.mean, max(self.pilot.square, self.threshold * self.pilot.mean)
         before = PRIOR * np.array([mean, 0.5 * mean, 0.25 * square])
         rows = []
-        for question in self.query.questions:
+        for question, columns in zip(self.query.questions, self.query.columns, strict=True):
             aim = min(0.5, self.query.tolerance / question.span)
             ends = [
                 weighted_interval(z * values, z, aim, self.error, before)
-                for values in question.unit_values(states[:, self.query.columns(question)])
+                for values in question.unit_values(states[:, columns])
             ]
             value, low, high = question.bounds[0] + question.span * np.array(ends).T
             bias = np.full(len(question), question.span * min(1.0, self.distortion))

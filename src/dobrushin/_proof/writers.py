@@ -132,7 +132,8 @@ def _outcomes(
     """Return the outcomes of a part: counts of blocks of chains, in a single block if states were not kept."""
     run, counts = piece.run, ""
     block = lanes = run.method.kernel.lanes
-    counted = [question for question in piece.questions if question.is_counted]
+    pairs = zip(piece.questions, run.query.columns, strict=True)
+    counted = [(question, columns) for question, columns in pairs if question.is_counted]
     rows = sum(map(len, totals))
     if counted and (digits is None or len(digits) < trials):
         block = max(lanes, -(-trials // lanes) * lanes)
@@ -142,8 +143,8 @@ def _outcomes(
         while -(-trials // block) * rows > _MAX_COUNTS:
             block *= 2
         parts = []
-        for question in counted:
-            own = known[:trials, run.query.columns(question)]
+        for question, columns in counted:
+            own = known[:trials, columns]
             if isinstance(question, SingleMarginals) and len(set(question.sizes.tolist())) == 1:
                 parts.append(_count(own, int(question.sizes[0]), block, is_sets))
                 continue
