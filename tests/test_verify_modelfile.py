@@ -199,6 +199,16 @@ def test_small_files_of_a_graph_that_promise_much(path, tmp_path):
         assert reason in verdict.reason
 
 
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), -1e301])
+def test_weights_of_a_graph_are_finite(weight, path, tmp_path):
+    graph = [0.5], [(0, 0, 2)] * 2, [(1, [(0, 1), (1, 1)], 0, 1.0)]
+    file = write_graph(tmp_path, *graph)
+    db.estimate(db.read(file), method="exact", proof=path)
+    verdict = verify_proof(path, write_graph(tmp_path, [weight], *graph[1:]))
+    assert verdict.exit_code == 4
+    assert "weight and feature is too large" in verdict.reason
+
+
 def test_numbers_of_a_graph_are_decimal(path, tmp_path):
     file = write_graph(tmp_path, *random_graph(random.Random(1)))
     db.estimate(db.read(file), method="exact", proof=path)

@@ -16,6 +16,7 @@ from dobrushin.verify.model import UNIT, largest
 from dobrushin.verify.readers.tables import PER_SCOPE, Logs, ModelFile, content, read_numbers
 
 MAX_TABLE = 2**20  # entries of a table
+LARGEST = 1e300  # product of weight and feature
 BODY_FAILS, HEAD_FAILS = {0: 0, 13: 1, 16: 0, 17: 1}, {0: -1, 13: 0, 16: -1, 17: 0}  # rules
 ANY, ALL = {1, 14}, {2: -1, 4: -1, 12: 0, 15: 0}  # one holds (else -1), all hold (else this)
 COMPARING = {12, 14, 15, 16, 17}  # a variable holds if it has the value in the factor
@@ -53,7 +54,9 @@ def read_graph(path: str, inside: Array, budget: Budget) -> ModelFile:
             pairs = zip(scope, values, strict=True)
             wanted = [domains[v].index(x) if v in domains else x for v, x in pairs]
         h = _outcome(function, np.indices(shape), wanted)
-        table = weights[weight] * feature * h
+        if not abs(amount := weights[weight] * feature) <= LARGEST:
+            raise ValueError("a product of weight and feature is too large or no number")
+        table = amount * h
         is_exact = math.frexp(feature)[0] == 0.5 and np.isin(h, (-1, 0, 1)).all()
         factors.append((scope, table, 0.0 if is_exact else 8.0 * UNIT * largest(table)))
     if at != len(data):
