@@ -199,6 +199,17 @@ def test_small_files_of_a_graph_that_promise_much(path, tmp_path):
         assert reason in verdict.reason
 
 
+@pytest.mark.parametrize("pairs", [[], [(2, 1)], [(-1, 1)]])
+def test_variables_of_a_graph_are_those_that_it_has(pairs, path, tmp_path):
+    graph = [0.5], [(0, 0, 2)] * 2, [(1, [(0, 1), (1, 1)], 0, 1.0)]
+    file = write_graph(tmp_path, *graph)
+    db.estimate(db.read(file), method="exact", proof=path)
+    more = [*graph[2], (1, pairs, 0, 1.0)]
+    verdict = verify_proof(path, write_graph(tmp_path, *graph[:2], more))
+    assert verdict.exit_code == 4
+    assert "one that the graph does not have" in verdict.reason
+
+
 @pytest.mark.parametrize("weight", [float("nan"), float("inf"), -1e301])
 def test_weights_of_a_graph_are_finite(weight, path, tmp_path):
     graph = [0.5], [(0, 0, 2)] * 2, [(1, [(0, 1), (1, 1)], 0, 1.0)]

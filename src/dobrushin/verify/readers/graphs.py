@@ -40,6 +40,8 @@ def read_graph(path: str, inside: Array, budget: Budget) -> ModelFile:
         numbers = struct.unpack_from(f">{2 * arity}qqd", data, at + 10)
         at += 26 + 16 * arity
         scope, values, (weight, feature) = numbers[:-2:2], numbers[1:-2:2], numbers[-2:]
+        if not (scope and min(scope) >= 0 and max(scope) < n):
+            raise ValueError("a factor has no variable, or one that the graph does not have")
         if near.isdisjoint(scope):
             continue
         shape = [sizes[v] for v in scope]
