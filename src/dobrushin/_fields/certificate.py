@@ -153,7 +153,7 @@ def _(
         raise ArgumentError("initial_disagreement", requirement, initial_disagreement)
     if np.ndim(update_error) or update_error != 0.0:
         raise ArgumentError(
-            "update_error", "0 for a field, whose certificate includes the errors of draws", update_error
+            "update_error", "0 for a field, whose certificate includes the rounding of draws", update_error
         )
     space, scan = space_of(model), as_scan(scan, model)
     objective = read_objective(space.known, targets, weights)

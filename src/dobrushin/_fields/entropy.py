@@ -198,7 +198,10 @@ class FieldEntropy(FieldChains):
 
     @classmethod
     def _chains_for_centre(cls, query: Query, boxed: Boxed) -> int:
-        """Return the number of chains that estimate all means to within half of the assumed offset from the centre."""
+        """Return how many chains show that no mean is far from the centre of the box.
+
+        Each mean is estimated to within half of the distance that the box allows between the mean and its centre.
+        """
         if not boxed.stages:
             return 0
         error = _CENTRE_SHARE * (1.0 - query.confidence) / 2.0
@@ -323,7 +326,7 @@ class DeviationTally(FieldTally):
 
 
 class BoxedRun(ChainRun):
-    """A run of chains on a box that also averages all variables, to verify where in the box the field is."""
+    """A run of chains on a box that also averages all variables, to show that their means are near the box's centre."""
 
     method: FieldEntropy
 

@@ -120,7 +120,7 @@ class System:
         return None if border is None else (one, border)
 
     def _bound_densely(self) -> NDArray[np.float64] | None:
-        """Bound the errors of solutions by the inverse matrix, for residuals of 1 (divided by the diagonal)."""
+        """Bound the error of each unknown by the inverse matrix, where each residual is 1 times its diagonal entry."""
         if len(self.diagonal) > MAX_VARIABLES:
             return None
         known = bound_inverse(self.precision.toarray(), self.diagonal_error)

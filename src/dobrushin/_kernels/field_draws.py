@@ -316,10 +316,10 @@ def _propose(word, left, right):
 
 @kernel
 def _propose_all(keys, number, left, right, d, lost, rough):
-    """Propose a distance d from the point near the mode for each chain, under two half-Gaussians.
+    """Propose for each chain a distance d from a point near the mode, from two half-Gaussians cut into strips.
 
-    `rough` gets the random bits that decide on acceptance later (infinite in the tails), and `lost` the logarithm of
-    the density at the edge of the strip, -edge^2 / 2.
+    `rough` gets the random bits that decide on acceptance later (infinite in a tail, where there is no strip), and
+    `lost` the logarithm of the density at the edge of the chosen strip, -edge^2 / 2.
     """
     for chain in range(d.size):
         word = mix(keys[0, chain] + keys[1, chain] * number)

@@ -139,7 +139,7 @@ class FactorSums(NamedTuple):
 
 
 def sum_factors(form: FactorTables, region: ScanRegion) -> FactorSums:
-    """Return the sizes of factors summed for each updated variable, without reading other factors."""
+    """Return, for each updated variable, sums over its factors: of their largest values, ranges and table entries."""
     place = region.place[region.updated]
     counts = form.factor_start[place + 1] - form.factor_start[place]
     _, slot = row_entries(form.factor_start[place], counts)

@@ -121,7 +121,10 @@ def _zeroing_in(name: str, title: str, where: str, scan: NDArray[Any]) -> Findin
 
 
 def _bias(name: str, title: str, data: dict[str, Any]) -> Finding:
-    """Return findings: DoGS is at its noise long before the systematic scan, and no bias exceeds its bound."""
+    """Return findings on bias: that of the DoGS scan vanishes in the noise long before that of the systematic scan.
+
+    No bias exceeds its bound.
+    """
     k = BUDGETS.index(2000)
     greedy, dogs, systematic = (data[scan]["many"] for scan in ("greedy + 1 round", "DoGS", "systematic"))
     within = all(
