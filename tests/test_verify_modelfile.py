@@ -199,6 +199,16 @@ def test_small_files_of_a_graph_that_promise_much(path, tmp_path):
         assert reason in verdict.reason
 
 
+@pytest.mark.parametrize("ending", [".weights", ".variables", ".factors"])
+def test_a_missing_file_of_a_graph_is_named(ending, path, tmp_path):
+    file = write_graph(tmp_path, *random_graph(random.Random(1)))
+    db.estimate(db.read(file), method="exact", proof=path)
+    file.with_suffix(ending).unlink()
+    verdict = verify_proof(path, file)
+    assert verdict.exit_code == 4
+    assert f"({file.with_suffix(ending)}, which belongs to it, is missing)" in verdict.reason
+
+
 @pytest.mark.parametrize("pairs", [[], [(2, 1)], [(-1, 1)]])
 def test_variables_of_a_graph_are_those_that_it_has(pairs, path, tmp_path):
     graph = [0.5], [(0, 0, 2)] * 2, [(1, [(0, 1), (1, 1)], 0, 1.0)]

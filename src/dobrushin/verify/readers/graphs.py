@@ -92,11 +92,12 @@ def _outcome(function: int, states: Array, wanted: list[int] | None) -> Array:
 
 def _beside(stem: str, ending: str, budget: Budget) -> bytes:
     """Return the content of another file of the graph; empty if there is no file of domains."""
-    plain = Path(stem + ending)
-    if plain.exists() or ending != ".domains":
-        return content(str(plain) if plain.exists() else f"{plain}.gz", budget)
-    packed = Path(f"{plain}.gz")
-    return content(str(packed), budget) if packed.exists() else b""
+    paths = [Path(stem + ending), Path(f"{stem}{ending}.gz")]
+    if found := [path for path in paths if path.exists()]:
+        return content(str(found[0]), budget)
+    if ending != ".domains":
+        raise ValueError(f"{paths[0]}, which belongs to it, is missing")
+    return b""
 
 
 def _records(data: bytes, kind: str, which: tuple[int, int], count: int) -> list[tuple[Any, Any]]:
