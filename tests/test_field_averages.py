@@ -167,6 +167,7 @@ def test_weights_of_settings_that_are_out_of_the_question_are_not_0():
     answer = db.average_over(priors, lambda prior: prior.normal([1e4]))
     assert answer.weights.tolist() == [1.0, 0.0]
     assert 0.0 <= answer.weight_lower[1] < answer.weight_upper[1] <= 1e-299
+    assert answer.weight_lower[0] < 1.0 == answer.weight_upper[0]
 
 
 def test_log_integrals_hold_the_exact_determinant():

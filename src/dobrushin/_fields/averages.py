@@ -46,6 +46,8 @@ _LEAST_WIDTH, _LARGEST_WIDTH = 1e-3, 0.5
 # Draws for the weights that are expected to take longer than this are left out, where "auto" may choose.
 _MAX_SECONDS = 60.0
 _UP = 1.0 + 1e-9
+# Relative error of weighted sums over settings.
+_ROUNDING = 2.0**-44
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -260,13 +262,16 @@ def _averaged(
     least, most = np.exp(low - top) / _UP, np.maximum(np.exp(high - top) * _UP, 1e-300)  # no bound underflows to 0
     if weighting == "laplace":
         least = most = np.exp(high - top)
+    bounds = least / (least + (most.sum() - most)), most / (most + (least.sum() - least))
+    if weighting != "laplace":  # the sums are rounded
+        bounds = bounds[0] * (1.0 - _ROUNDING), np.minimum(bounds[1] * (1.0 + _ROUNDING), 1.0)
     middle = np.exp(0.5 * (np.maximum(low, high - 100.0) + high) - top)
     weights = middle / middle.sum()
     lower, upper = (np.stack([getattr(answer, end) for answer in answers]) for end in ("lower", "upper"))
     rows = range(lower.shape[1])
     is_certain = weighting == "exact" and all(answer.confidence == 1 for answer in answers)
     return Average(
-        names, weights, least / (least + (most.sum() - most)), most / (most + (least.sum() - least)), answers,
+        names, weights, bounds[0], bounds[1], answers,
         weights @ np.stack([answer.value for answer in answers]),
         np.array([-largest_average(-lower[:, k], least, most) for k in rows]),
         np.array([largest_average(upper[:, k], least, most) for k in rows]),
@@ -285,7 +290,7 @@ def largest_average(values: Floats, least: Floats, most: Floats) -> float:
     for k in range(1, len(values) + 1):
         weight = np.concatenate([most[:k], least[k:]])
         best = max(best, float(weight @ values / weight.sum()) if np.isfinite(values[weight > 0]).all() else math.inf)
-    return best + 2.0**-44 * float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+    return best + _ROUNDING * float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
 def _width_for(guess: Floats, answers: list[Estimate], slack: float) -> float:
