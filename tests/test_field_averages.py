@@ -170,6 +170,12 @@ def test_weights_of_settings_that_are_out_of_the_question_are_not_0():
     assert answer.weight_lower[0] < 1.0 == answer.weight_upper[0]
 
 
+def test_observations_of_fields_of_very_different_precision_are_the_same():
+    """Differences of precisions near 1e7 round observations by more than 1e-10."""
+    priors = {scale: db.GaussianField.leroux(PATHS[2], 0.5, scale) for scale in (1.0, 1e7)}
+    assert db.average_over(priors, lambda prior: prior.normal([1.0, 2.0], 0.3)).weighting == "exact"
+
+
 def test_log_integrals_hold_the_exact_determinant():
     """Determinants in rationals; without the bound on errors, some would be missed."""
     outside = 0
@@ -250,9 +256,79 @@ def test_auto_leaves_out_draws_that_take_long(monkeypatch):
         db.average_over(priors, observe, [0], weighting="certified", tolerance=0.1, seed=3)
 
 
+def test_time_limit_gives_wider_intervals():
+    priors, observe, truth = close_call()
+    run = db.RunOptions(time_limit=3.0)
+    plain = db.average_over(priors, observe, [0], tolerance=0.1, seed=3)
+    unhurried = db.average_over(priors, observe, [0], tolerance=0.1, seed=3, time_limit=math.inf)
+    assert (plain.value == unhurried.value).all()
+    hurried = db.average_over(priors, observe, [0], tolerance=1e-4, seed=3, run=run)
+    assert hurried.half_width.max() > 1e-4
+    assert hurried.weighting == "laplace" or holds(hurried, truth)
+
+
+def test_errors_carry_the_answers_so_far(monkeypatch):
+    priors, observe, _ = close_call()
+    plain, asked = db.average_over(priors, observe, [0], tolerance=0.1, seed=3), []
+    error: BaseException = KeyboardInterrupt()
+
+    def stopped(field, *args, **options):
+        asked.append(field)
+        if len(asked) > 1:
+            raise error
+        return db.estimate(field, *args, **options)
+
+    monkeypatch.setattr(averages, "estimate", stopped)
+    with pytest.raises(db.Interrupted, match="1 of 2 settings") as caught:
+        db.average_over(priors, observe, [0], tolerance=0.1, seed=3)
+    assert list(caught.value.result) == [0.2]
+    assert (caught.value.result[0.2].value == plain.answers[0].value).all()
+    partial = plain.answers[1]
+    for error in (
+        db.Interrupted("stopped", result=partial),
+        db.CertificateError({"exact": "no."}, "", result=partial),
+        db.BudgetError("This", 2.0, 1.0, "seconds", "", result=partial),
+        db.WorkerError("gone", 1, 2, "chains", "", result=partial),
+        db.CertificateError({"exact": "no."}, ""),
+    ):
+        asked.clear()
+        is_partial = error.result is not None
+        with pytest.raises(type(error)) as caught:
+            db.average_over(priors, observe, [0], tolerance=0.1, seed=3)
+        assert list(caught.value.result) == ([0.2, 0.9] if is_partial else [0.2])
+        assert "answers of the settings so far" in str(caught.value)
+        assert "0.9" in "".join(getattr(caught.value, "__notes__", ["0.9"]))
+
+
+def test_errors_of_weights_carry_all_answers(monkeypatch):
+    priors, observe, _ = close_call()
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evidence, "estimate", stopped)
+    with pytest.raises(db.Interrupted, match="2 of 2 settings") as caught:
+        db.average_over(priors, observe, [0], tolerance=0.1, seed=3)
+    assert list(caught.value.result) == [0.2, 0.9]
+
+
+def test_no_setting_is_begun_after_the_time_limit(monkeypatch):
+    priors, observe, _ = close_call()
+    monkeypatch.setattr(evidence.Deadline, "spent", property(lambda _: 10.0))
+    with pytest.raises(db.BudgetError, match="over the limit of 5") as caught:
+        db.average_over(priors, observe, [0], time_limit=5.0)
+    assert caught.value.result == {}
+    assert "setting 0.2" in caught.value.__notes__[0]
+
+
 def test_arguments_get_a_sentence():
     priors, observe, _ = close_call()
-    poisson = observe(priors[0.2])
+    poisson, small = observe(priors[0.2]), db.GaussianField([[1.0]])
+    pulled = db.GaussianField.leroux(PATHS[2], 0.5, linear=[0.0, 3.0])
+
+    def capped(prior, **bounds):
+        return observe(db.GaussianField(prior.precision, prior.linear, labels=prior.labels, **bounds))
+
     for call, words in (
         (lambda: db.average_over({}, observe), "priors .* at least one entry"),
         (lambda: db.average_over({1: poisson}, observe), "priors .* no likelihoods .* setting 1"),
@@ -263,7 +339,18 @@ def test_arguments_get_a_sentence():
         ),
         (lambda: db.average_over(priors, lambda _: 3), "observe .* likelihoods added"),
         (lambda: db.average_over(priors, observe, db.Quantile(0, 0.5)), "targets .* no averages"),
-        (lambda: db.average_over(priors, observe, prior_weights={0.2: 1.0}), "prior_weights .* positive"),
+        (lambda: db.average_over(priors, observe, iter([db.Quantile(0, 0.5)])), "targets .* no averages"),
+        (lambda: db.average_over(priors | {1: small}, observe), "same variables .* Got [0] at setting 1"),
+        (lambda: db.average_over(priors | {1: pulled}, observe), "linear terms .* Got 3.0 at variable 1 of setting 1"),
+        (lambda: db.average_over(priors, lambda prior: capped(prior, upper=1.0)), "observe .* likelihoods added"),
+        (lambda: db.average_over(priors, lambda prior: capped(prior, lower=1.0)), "observe .* likelihoods added"),
+        (lambda: db.average_over(priors, observe, prior_weights={0.2: 1.0}), "prior_weights .* no number at setting"),
+        (lambda: db.average_over(priors, observe, prior_weights={0.2: 1, 0.9: -1}), "Got -1 at setting 0.9"),
+        (lambda: db.average_over(priors, observe, prior_weights={0.2: 1, 0.9: math.nan}), "Got nan at setting 0.9"),
+        (lambda: db.average_over(priors, observe, prior_weights={0.2: 1, 0.9: 1, 3: 1}), "'priors'. Got setting 3"),
+        (lambda: db.average_over(priors, observe, prior_weights=[1.0, 2.0]), "prior_weights .* a dict"),
+        (lambda: db.average_over(priors, observe, time_limit=0), "time_limit .* positive"),
+        (lambda: db.average_over(priors, observe, run=db.RunOptions(checkpoint="file")), "run .* 'checkpoint'"),
         (lambda: db.average_over(priors, observe, weighting="best"), "weighting"),
     ):
         check_sentence(call, words)

@@ -104,8 +104,9 @@ class BudgetError(_WithResult, RuntimeError):
         Unit of `required` and `limit`.
     plan : Plan or None
         The plan of an estimate that exceeds its budget.
-    result : Estimate or None
-        The partial result of an estimate: its intervals are valid, at worst vacuous.
+    result : Estimate, dict or None
+        The partial result of an estimate, whose intervals are valid, at worst vacuous; of `average_over` a dict from
+        settings to estimates.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class BudgetError(_WithResult, RuntimeError):
         message = f"{what} needs {required:.{digits}g} {unit}, over the limit of {limit:.{digits}g}."
         self._tell_with(result, message, remedy, result is not None and not result._is_vacuous)
 
-    def with_result(self, result: Estimate | None, plan: Plan | None = None) -> BudgetError:
+    def with_result(self, result: Any, plan: Plan | None = None) -> BudgetError:
         """Return the same error with another partial result, and with another plan if one is given."""
         what, required, limit, unit, remedy = self._given[0][:5]
         return BudgetError(what, required, limit, unit, remedy, plan or self.plan, result=result)
@@ -162,8 +163,9 @@ class CertificateError(_WithResult, RuntimeError):
         Why each method that was tried has no certificate.
     remedy : str
         Advice: what may help.
-    result : Estimate, LogPartition or None
-        The partial result: valid intervals, some of them wider than the tolerance, at worst vacuous.
+    result : Estimate, LogPartition, dict or None
+        The partial result: valid intervals, some of them wider than the tolerance, at worst vacuous; of `average_over`
+        a dict from settings to estimates.
     """
 
     def __init__(self, reasons: dict[str, str], remedy: str, *, result: Estimate | LogPartition | None = None) -> None:
@@ -228,7 +230,7 @@ class Interrupted(_WithResult, KeyboardInterrupt):
 
     Attributes
     ----------
-    result : Samples, Estimate, Estimates, Coalescence or Fit
+    result : Samples, Estimate, Estimates, Coalescence, Fit or dict
         The result of the work that had finished. The intervals of an estimate are valid but wider than the tolerance,
         at worst vacuous.
     """

@@ -6,7 +6,8 @@ packages.
 
 from dobrushin._fields import certificate, influence, proof
 from dobrushin._fields.anchor import FIELD_METHODS
-from dobrushin._fields.averages import Average, average_over
+from dobrushin._fields.averaged import Average
+from dobrushin._fields.averages import average_over
 from dobrushin._fields.chains import FieldChains
 from dobrushin._fields.entropy import FieldEntropy
 from dobrushin._fields.model import GaussianField

@@ -4,40 +4,36 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
 from scipy.sparse import csgraph
 
 from dobrushin._estimate import Estimate, estimate
-from dobrushin._estimate.headline import UNCHECKED
-from dobrushin._estimate.targets import shown
+from dobrushin._fields.averaged import Average
 from dobrushin._fields.boxes import MAX_VARIABLES
 from dobrushin._fields.evidence import (
     Bounds,
+    Drawing,
     approximate,
     matrix_field,
     prior_matrix,
     solved_integral,
     steps_between,
+    time_share,
 )
-from dobrushin._fields.likelihood import per_variable, require_all
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.questions import Deviation, Quantile, Summary
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import Floats
-from dobrushin._shared.call import public
-from dobrushin._shared.environment import require
-from dobrushin._shared.running import child_seed, seed_sequence
-from dobrushin._shared.text import interval_texts, percent, printable, rounded_up, visible
-from dobrushin.errors import ArgumentError, BudgetError, CertificateError
+from dobrushin._shared.call import guarded, public
+from dobrushin._shared.running import RunOptions, child_seed, read_options, read_time_limit, seed_sequence
+from dobrushin._shared.text import printable
+from dobrushin.errors import ArgumentError, BudgetError, CertificateError, Interrupted, WorkerError
 from dobrushin.typing import Seed, Targets
-
-if TYPE_CHECKING:
-    import pandas
 
 # Share of the tolerance for the answers of the settings; the rest is for their weights.
 _ANSWERS_SHARE = 0.75
@@ -48,123 +44,6 @@ _MAX_SECONDS = 60.0
 _UP = 1.0 + 1e-9
 # Relative error of weighted sums over settings.
 _ROUNDING = 2.0**-44
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Average:
-    """Answers averaged over settings, as `average_over` returns them.
-
-    Attributes
-    ----------
-    settings : list
-    weights : array
-        Posterior probabilities of the settings.
-    weight_lower, weight_upper : array
-        Their bounds; equal to the weights if `weighting` is "laplace".
-    answers : list of Estimate
-        The answer given each setting.
-    targets, states : list
-        Target and state of each row, as in an `Estimate`.
-    value, lower, upper : array
-        The average of each row, and its interval.
-    confidence : float
-        Probability with which all intervals and bounds are valid at once.
-    weighting : str
-        "exact": marginal likelihoods that were solved. "certified": bounded by draws. "laplace": approximated.
-    """
-
-    settings: list[Hashable]
-    weights: Floats
-    weight_lower: Floats
-    weight_upper: Floats
-    answers: list[Estimate]
-    value: Floats
-    lower: Floats
-    upper: Floats
-    confidence: float
-    weighting: str
-
-    _SOURCES: ClassVar[dict[str, str]] = {
-        "exact": "the marginal likelihoods of the settings were solved, with bounds on their rounding",
-        "certified": "ratios of marginal likelihoods were bounded as means of certified draws",
-        "laplace": (
-            "NOT CERTIFIED: the weights of the settings are Laplace approximations, whose error is unknown and not "
-            "included; the answers given each setting are certified"
-        ),
-    }
-
-    @property
-    def targets(self) -> list[Any]:
-        """Return the target of each row."""
-        return self.answers[0].targets
-
-    @property
-    def states(self) -> list[Any]:
-        """Return the state of each row."""
-        return self.answers[0].states
-
-    @property
-    def half_width(self) -> Floats:
-        """Return half the width of each interval."""
-        return (self.upper - self.lower) / 2
-
-    @property
-    def is_certified(self) -> bool:
-        """Return whether the intervals are guaranteed, weights included."""
-        return self.weighting != "laplace" and all(answer.is_certified for answer in self.answers)
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """Return the assumptions under which the intervals are valid."""
-        given = (assumption for answer in self.answers for assumption in answer.assumptions)
-        settings = f"the settings and their prior weights {UNCHECKED}"
-        return (*dict.fromkeys(given), settings, f"weights: {self._SOURCES[self.weighting]}")
-
-    @property
-    def verdict(self) -> str:
-        """Return in a few words whether the intervals are certified."""
-        if not self.is_certified:
-            return "NOT CERTIFIED: weights by Laplace's approximation"
-        return "for certain" if self.confidence == 1 else f"certified at confidence {percent(self.confidence)}"
-
-    @property
-    def headline(self) -> str:
-        """Return the precision of the average and its certainty in one line."""
-        rows = "1 row" if len(self.value) == 1 else f"{len(self.value):,} rows"
-        sure = f"with {percent(self.confidence)} confidence" if self.confidence < 1 else "for certain"
-        source = {"exact": "weights solved", "certified": "weights certified"}.get(self.weighting)
-        within = f"each within {rounded_up(float(self.half_width.max()))}"
-        return (
-            f"{rows} averaged over {len(self.settings)} settings, {within}, {sure}; "
-            f"{source or self._SOURCES[self.weighting]}"
-        )
-
-    def to_dataframe(self) -> pandas.DataFrame:
-        """Return a pandas DataFrame with columns target, state, value, lower, upper.
-
-        Examples
-        --------
-        >>> import dobrushin as db, numpy as np
-        >>> edge = np.array([[0, 1], [1, 0]])
-        >>> priors = {rho: db.GaussianField.leroux(edge, rho) for rho in (0.2, 0.8)}
-        >>> db.average_over(priors, lambda prior: prior.normal([1.0, 0.5])).to_dataframe().round(3)
-           target state  value  lower  upper
-        0       0  mean  0.610  0.610  0.610
-        1       1  mean  0.404  0.404  0.404
-        """
-        frames = require("pandas", "formats")
-        columns: dict[str, Any] = {"target": [visible(shown(target)) for target in self.targets], "state": self.states}
-        return frames.DataFrame(columns | {"value": self.value, "lower": self.lower, "upper": self.upper})
-
-    def __str__(self) -> str:
-        lines = [self.headline]
-        for name, *numbers in zip(self.settings, self.weights, self.weight_lower, self.weight_upper, strict=True):
-            value, low, high = interval_texts(*numbers)
-            span = "" if self.weighting == "laplace" else f", {low} to {high}"
-            lines.append(f"  {printable(name)}: weight {value}{span}")
-        return "\n".join(lines)
-
-    __repr__ = __str__
 
 
 @public("planning")
@@ -178,7 +57,9 @@ def average_over(
     tolerance: float = 0.01,
     confidence: float = 0.99,
     seed: Seed = None,
+    time_limit: float | None = None,
     progress: bool | None = None,
+    run: RunOptions | None = None,
 ) -> Average:
     """Average answers about a field over a grid of priors, weighted by their posterior probabilities.
 
@@ -194,7 +75,7 @@ def average_over(
     targets : label, Exceeds, Between, Statistic, or a list of these
         As for `estimate`; quantiles and standard deviations are not averages.
     prior_weights : dict from settings to numbers, optional
-        Positive, up to a common factor. Default: equal.
+        One positive number for each setting, up to a common factor. Default: equal.
     weighting : {"auto", "certified", "laplace"}
         How marginal likelihoods are found. "certified": solved if the field is Gaussian, else their ratios are bounded
         by draws. "laplace": approximated, and the answer says so. "auto": certified where that is expected to take a
@@ -204,8 +85,13 @@ def average_over(
     confidence : float
         Probability with which all intervals are valid at once.
     seed : int, SeedSequence, Generator or None
+    time_limit : number, optional
+        Time limit in seconds, shared by the settings and their weights. The intervals are then valid, and may be wider
+        than the tolerance.
     progress : bool, optional
         As for `estimate`.
+    run : RunOptions, optional
+        Executor, GPU, and the memory for exact sums. A checkpoint is refused.
 
     Returns
     -------
@@ -215,7 +101,14 @@ def average_over(
     ------
     CertificateError
         When no method reaches the tolerance for a setting, or no bounds of the weights are found and
-        ``weighting="certified"``.
+        ``weighting="certified"``. All errors listed here carry the answers so far, as ``error.result``: a dict from
+        settings to estimates. The one that was interrupted is included if its intervals are not vacuous.
+    BudgetError
+        When the time limit is over before the last setting is begun.
+    Interrupted
+        On Ctrl-C.
+    WorkerError
+        When the executor ends early.
 
     Notes
     -----
@@ -233,25 +126,73 @@ def average_over(
     """
     check.choice(weighting, ("auto", "certified", "laplace"), "weighting")
     tolerance, error = check.positive(tolerance, "tolerance"), 1.0 - check.fraction(confidence, "confidence")
+    targets = list(targets) if isinstance(targets, Iterator) else targets
     _require_averages(targets)
+    options = read_options(run, ("checkpoint",))
+    deadline = read_time_limit(options.time_limit if time_limit is None else time_limit)
     settings = _Settings(priors, observe, prior_weights)
     sequence, count = seed_sequence(seed), len(settings.names)
     solved = settings.solved() if weighting != "laplace" else None
     is_sampled = weighting != "laplace" and solved is None
     share, aim = (0.5, _ANSWERS_SHARE * tolerance) if is_sampled else (1.0, tolerance)
-    answers = [
-        estimate(field, targets, tolerance=aim, confidence=1.0 - share * error / count, seed=child_seed(sequence, 0, k))
-        for k, field in enumerate(settings.fields)
-    ]
-    logs, found = solved, "exact"
-    if logs is None:
+    answers = _Answers()
+    with _carried(answers, count):
+        for k, (name, field) in enumerate(zip(settings.names, settings.fields, strict=True)):
+            with _named(answers, name):
+                answers[name] = estimate(
+                    field, targets, tolerance=aim, confidence=1.0 - share * error / count,
+                    seed=child_seed(sequence, 0, k), time_limit=time_share(deadline, count - k + is_sampled),
+                    run=options,
+                )  # fmt: skip
+        found = list(answers.values())
+        if solved is not None:
+            return _averaged(settings.names, solved, found, confidence, "exact")
         guess = settings.laplace()
-        logs, found = [Bounds(value, value) for value in guess.tolist()], "laplace"
         if is_sampled:
-            width = _width_for(guess, answers, tolerance - aim)
-            certified = settings.certified(width, 0.5 * error, child_seed(sequence, 1), weighting == "certified")
-            logs, found = (logs, found) if certified is None else (certified, "certified")
-    return _averaged(settings.names, logs, answers, confidence, found)
+            width = _width_for(guess, found, tolerance - aim)
+            work = Drawing(child_seed(sequence, 1), deadline, options)
+            certified = settings.certified(width, 0.5 * error, work, weighting == "certified")
+            if certified is not None:
+                return _averaged(settings.names, certified, found, confidence, "certified")
+    logs = [Bounds(value, value) for value in guess.tolist()]
+    return _averaged(settings.names, logs, found, confidence, "laplace")
+
+
+class _Answers(dict[Hashable, Estimate]):
+    """Answers by setting, as errors carry them."""
+
+    _reached = "The attribute 'result' of this error has the answers of the settings so far."
+
+    @property
+    def _is_vacuous(self) -> bool:
+        return not self
+
+
+@contextmanager
+def _carried(answers: _Answers, count: int) -> Iterator[None]:
+    """Attach the answers so far to errors raised in this context."""
+    try:
+        with guarded():
+            yield
+    except KeyboardInterrupt:
+        raise Interrupted(f"{len(answers)} of {count} settings have an answer", result=answers) from None
+    except (CertificateError, BudgetError, WorkerError) as error:
+        told: Exception = error.with_result(answers)
+        for note in getattr(error, "__notes__", []):
+            told.add_note(note)
+        raise told from None
+
+
+@contextmanager
+def _named(answers: _Answers, name: Hashable) -> Iterator[None]:
+    """Name the setting in errors raised in this context, and keep its partial answer."""
+    try:
+        yield
+    except (CertificateError, BudgetError, WorkerError, Interrupted) as error:
+        error.add_note(f"This happened for the setting {printable(name)}.")
+        if isinstance(error.result, Estimate) and not error.result._is_vacuous:
+            answers[name] = error.result
+        raise
 
 
 def _averaged(
@@ -309,6 +250,29 @@ def _require_averages(targets: Any) -> None:
             raise ArgumentError("targets", requirement, target)
 
 
+def _has_limits(field: GaussianField) -> bool:
+    form = field._form
+    return bool((np.isfinite(form.lower) | np.isfinite(form.upper) | form.is_finite).any())
+
+
+def _read_weights(prior_weights: Any, names: list[Hashable]) -> Floats:
+    """Return the prior weights in the order of the settings."""
+    if prior_weights is None:
+        return np.ones(len(names))
+    if not isinstance(prior_weights, Mapping):
+        raise ArgumentError("prior_weights", "a dict from settings to positive numbers", prior_weights)
+    for name in prior_weights:
+        if name not in names:
+            raise ArgumentError("prior_weights", "a dict from the settings of 'priors'", got=f"setting {name!r}")
+    for name in names:
+        weight = prior_weights.get(name)
+        if not check.is_real(weight) or not 0.0 < float(weight) < math.inf:
+            got = "" if name in prior_weights else "no number"
+            requirement = "a positive finite number for each setting"
+            raise ArgumentError("prior_weights", requirement, weight, f"setting {name!r}", got)
+    return np.array([float(prior_weights[name]) for name in names])
+
+
 class _Settings:
     """The fields of all settings, and the logarithms of their posterior weights up to a common constant."""
 
@@ -320,27 +284,36 @@ class _Settings:
         self.names, self.priors, self.observe = list(priors), list(priors.values()), observe
         first = self.priors[0]
         for name, prior in priors.items():
-            fine = isinstance(prior, GaussianField) and prior._form.is_gaussian and not prior._form.is_finite.any()
-            if not fine or prior.labels != first.labels or (prior.linear != first.linear).any():
-                requirement = "Gaussian fields of the same variables with the same linear terms, and no likelihoods"
-                raise ArgumentError("priors", requirement, prior, f"setting {name!r}")
+            where = f"setting {name!r}"
+            if not isinstance(prior, GaussianField) or not prior._form.is_gaussian or prior._form.is_finite.any():
+                raise ArgumentError("priors", "Gaussian fields without bounds and with no likelihoods", prior, where)
+            if prior.labels != first.labels:
+                requirement = "fields of the same variables in the same order as in the first one"
+                raise ArgumentError("priors", requirement, list(prior.labels), where)
+            if (wrong := prior.linear != first.linear).any():
+                k = int(np.argmax(wrong))
+                place = f"variable {prior.labels[k]!r} of {where}"
+                raise ArgumentError("priors", "fields with the same linear terms", float(prior.linear[k]), place)
         if first.n_variables > MAX_VARIABLES:
             raise ArgumentError("priors", f"fields of at most {MAX_VARIABLES} variables", first)
-        weights = per_variable(1.0 if prior_weights is None else prior_weights, self.names, np.nan, "prior_weights")
-        require_all((weights > 0) & (weights < np.inf), weights, self.names, "prior_weights", "positive and finite")
-        self.log_prior = np.log(weights)
+        self.log_prior = np.log(_read_weights(prior_weights, self.names))
+        self._rounding = 0.0
         self.added: tuple[Floats, ...] = ()
         self.fields = [self.observed(prior) for prior in self.priors]
 
     def observed(self, prior: GaussianField) -> GaussianField:
         """Return the observed field; fail if the observations are not the same for all priors."""
         field = self.observe(prior)
-        if not isinstance(field, GaussianField) or field.labels != prior.labels or field.lower.max() > -np.inf:
+        if not isinstance(field, GaussianField) or field.labels != prior.labels or _has_limits(field):
             raise ArgumentError("observe", "a function that returns the prior with likelihoods added", field)
         form, own = field._form, prior._form
         added = (form.amounts, form.linear - own.linear, form.diagonal - own.diagonal, form.couplings - own.couplings)
         self.added = self.added or added[:3]
-        near = all(np.allclose(a, b, rtol=1e-10, atol=1e-10) for a, b in zip(added, self.added, strict=False))
+        sizes = float(np.abs(form.diagonal).max()), float(np.abs(form.linear).max())
+        self._rounding = max(self._rounding, 2.0**-50 * max(sizes))  # of the differences
+        near = all(
+            np.allclose(a, b, rtol=1e-10, atol=1e-10 + self._rounding) for a, b in zip(added, self.added, strict=False)
+        )
         if not near or added[3].nnz:
             raise ArgumentError("observe", "a function that adds the same observations to every prior", field)
         return field
@@ -360,9 +333,7 @@ class _Settings:
             approximate(a._form).log_integral - approximate(b._form).log_integral for a, b in pairs
         ]
 
-    def certified(
-        self, width: float, error: float, seed: np.random.SeedSequence, is_demanded: bool
-    ) -> list[Bounds] | None:
+    def certified(self, width: float, error: float, work: Drawing, is_demanded: bool) -> list[Bounds] | None:
         """Bound the logarithms of weights by draws; None, or an error, where there are no bounds within the limits."""
         refusal = "no steps between the priors have ratios of integrals that can be sampled: take a finer grid."
         tree, paths = self._tree(), self._paths()
@@ -371,13 +342,14 @@ class _Settings:
             each = width / max(1, len(drops))
             is_drawn = [drop.known.low < -0.1 * each for drop in drops]
             confidence, seconds = 1.0 - error / max(1, sum(is_drawn)), 0.0
+            most = min(_MAX_SECONDS, work.deadline.left)
             try:
                 for drop in itertools.compress(drops, is_drawn):
-                    if not is_demanded and seconds <= _MAX_SECONDS:
+                    if not is_demanded and seconds <= most:
                         seconds += drop.seconds(each, confidence)
-                if seconds <= _MAX_SECONDS:
+                if seconds <= most:
                     found = [
-                        drop.bounds(each, confidence, child_seed(seed, number)) if drawn else drop.known
+                        drop.bounds(each, confidence, work, number, sum(is_drawn[number:])) if drawn else drop.known
                         for number, (drop, drawn) in enumerate(zip(drops, is_drawn, strict=True))
                     ]
                     return self._combined(tree, [len(path) for path in paths], found)

@@ -31,6 +31,8 @@ from dobrushin._fields.intervals import SHARES, values_expected
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.terms import FieldTerms
 from dobrushin._shared.arrays import Floats
+from dobrushin._shared.call import NO_DEADLINE, Deadline
+from dobrushin._shared.running import RunOptions, child_seed
 
 # Largest drop of a log-integral from the base of a step to its end, as Laplace's approximation predicts it: the means
 # in [0, 1] that are sampled are then about e^-2 or more, where the fewest draws are needed in all. And the largest
@@ -39,6 +41,22 @@ _MAX_DROP, _MAX_PIECES = 2.0, 64
 # Part of the smaller diagonal that a base is below both ends, so that rounding cannot put it above one of them.
 _MARGIN = 1e-9
 _UP = 1.0 + 1e-9
+
+
+class Drawing(NamedTuple):
+    """How the draws for the weights are run."""
+
+    seed: np.random.SeedSequence
+    deadline: Deadline
+    options: RunOptions
+
+
+def time_share(deadline: Deadline, left: int) -> float | None:
+    """Return the seconds for the next of several pieces of work; fail if the time limit is over."""
+    if deadline is NO_DEADLINE:
+        return None
+    deadline.check()
+    return max(deadline.left / left, 1e-3)
 
 
 class Bounds(NamedTuple):
@@ -168,10 +186,16 @@ class Drop:
         expected = values_expected(tolerance, variance, (1.0 - confidence) / SHARES[0][0])
         return planned.seconds * min(1.0, expected / max(planned.chains, 1))
 
-    def bounds(self, width: float, confidence: float, seed: np.random.SeedSequence) -> Bounds:
-        """Bound the logarithm within about `width`, by draws from the base field."""
+    def bounds(self, width: float, confidence: float, work: Drawing, number: int, left: int) -> Bounds:
+        """Bound the logarithm within about `width`, by draws from the base field.
+
+        This is drop `number` of the work, and `left` drops, this one included, share the time that is left.
+        """
         statistic, tolerance = self._ask(width)
-        answer = estimate(self.base, statistic, tolerance=tolerance, confidence=confidence, seed=seed)
+        answer = estimate(
+            self.base, statistic, tolerance=tolerance, confidence=confidence, seed=child_seed(work.seed, number),
+            time_limit=time_share(work.deadline, left), run=work.options,
+        )  # fmt: skip
         size = np.sqrt(second_moments(self.base._form))
         rounding = (len(size) + 8.0) * 2.0**-50 * float(size @ np.abs(self.gap) @ size)  # of gap and x' gap x
         low, high = float(answer.lower[0]) - rounding, min(float(answer.upper[0]) + rounding, 1.0)

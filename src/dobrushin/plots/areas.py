@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate import Estimate
-from dobrushin._fields.averages import Average
+from dobrushin._fields.averaged import Average
 from dobrushin._fields.questions import summary_rows
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
