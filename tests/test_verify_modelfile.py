@@ -199,6 +199,28 @@ def test_small_files_of_a_graph_that_promise_much(path, tmp_path):
         assert reason in verdict.reason
 
 
+@pytest.mark.parametrize(
+    ("domains", "value", "exit_code"),
+    [(None, 1, 0), ({0: [0, 1]}, 1, 0), ({0: [-5, 3]}, 3, 1), ({0: [1, 0]}, 0, 4), ({0: [0, 0]}, 0, 4)],
+)
+@pytest.mark.parametrize("is_observed", [False, True])
+def test_values_of_a_graph_are_those_of_the_claim(domains, value, exit_code, is_observed, path, tmp_path):
+    """The tables are the same, but the state with the number 0 may be another value."""
+
+    def graph(domains, value):
+        return write_graph(tmp_path, [0.8], [(0, 0, 2)] * 2, [(15, [(0, value), (1, 1)], 0, 1.0)], domains)
+
+    file = graph(None, 1)
+    how = {"targets": [1], "evidence": {0: 1}} if is_observed else {"targets": [0]}
+    db.estimate(db.read(file), **how, method="exact", proof=path)
+    assert verify_proof(path, file).holds
+    verdict = verify_proof(path, graph(domains, value))
+    assert verdict.exit_code == exit_code
+    named = db.read(graph({0: [-5, 3]}, 3))
+    db.estimate(named, targets=[0], method="exact", proof=path)
+    assert "other names for the states" in verify_proof(path, graph(None, 1)).reason
+
+
 @pytest.mark.parametrize("ending", [".weights", ".variables", ".factors"])
 def test_a_missing_file_of_a_graph_is_named(ending, path, tmp_path):
     file = write_graph(tmp_path, *random_graph(random.Random(1)))

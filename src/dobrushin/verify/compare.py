@@ -19,6 +19,12 @@ from dobrushin.verify.readers.tables import Logs, Scope
 LARGEST_DRIFT = 1e-9  # two tables that differ by more are called different
 
 
+def _not_numbers(names: Any) -> list[str] | None:
+    """Return the names of states; None if they have none, or if these are the states' numbers."""
+    found = [] if names is None else [*names]
+    return None if found == [*map(str, range(len(found)))] else found
+
+
 class Reference:
     """A model file beside the proof: the tables of both, by the positions of their variables."""
 
@@ -59,12 +65,17 @@ class Reference:
         require(is_long, f"{path} has another number of variables than the proof.")
         is_same = np.array_equal(np.asarray(file.states[positions]), proof.states)
         require(is_same, f"{path} has other numbers of states than the proof.")
+        claimed = {v for question in proof.questions if question.is_law for v in question.variables}
+        claimed.update(
+            proof.evidence
+        )  # without names, the claim is about the numbers of their states
         for v, position in enumerate(positions.tolist() if file.names else ()):
-            label, named = file.names[position], proof.names.states.get(v)
+            label, here = file.names[position], proof.names.states.get(v)
             is_same = proof.names.plain[v] in (str(label), repr(label))
             require(is_same, f"{path} has another name for variable {position} than the proof.")
+            there = file.state_names[position] if len(file.state_names) else None
             require(
-                named is None or named == [*file.state_names[position]],
+                (here is None and v not in claimed) or _not_numbers(here) == _not_numbers(there),
                 f"{path} has other names for the states of variable {position} than the proof.",
             )
 

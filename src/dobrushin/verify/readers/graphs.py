@@ -6,6 +6,7 @@ The log-table of a factor is weight * feature * h, where h is the value of its f
 import math
 import os
 import struct
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,8 @@ def read_graph(path: str, inside: Array, budget: Budget) -> ModelFile:
         factors.append((scope, table, 0.0 if is_exact else 8.0 * UNIT * largest(table)))
     if at != len(data):
         raise ValueError("it has more factors than its .meta file says")
-    names = {v: [*map(str, domains.get(v, ()))] for v in sizes}
-    return ModelFile(states, factors, range(n) if domains else (), names)
+    names = {v: [*map(str, domains[v])] if v in domains else None for v in near}
+    return ModelFile(states, factors, range(n), names)
 
 
 def _outcome(function: int, states: Array, wanted: list[int] | None) -> Array:
@@ -116,8 +117,11 @@ def _domains(data: bytes, sizes: dict[int, int]) -> dict[int, list[int]]:
     numbers, found, at = [x for (x,) in struct.iter_unpack(">q", data)], dict[int, list[int]](), 0
     while at < len(numbers):
         variable, size = numbers[at : at + 2]
-        found[variable] = numbers[at + 2 : at + 2 + size]
-        if size != len(found[variable]) or size != sizes[variable]:
+        values = numbers[at + 2 : at + 2 + size]
+        if size != len(values) or size != sizes[variable] or variable in found:
             raise ValueError("a domain has another number of values than its variable")
+        if any(a >= b for a, b in pairwise(values)):
+            raise ValueError("the values of a domain do not increase")
+        found[variable] = values
         at += 2 + size
     return found
