@@ -6,6 +6,7 @@ The log-table of a factor is weight * feature * h, where h is the value of its f
 import math
 import os
 import struct
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from dobrushin.verify.model import UNIT, largest
 from dobrushin.verify.readers.tables import PER_SCOPE, Logs, ModelFile, content, read_numbers
 
 MAX_TABLE = 2**20  # entries of a table
-LARGEST = 1e300  # product of weight and feature
+MAX_AMOUNT = 1e300  # product of weight and feature
 BODY_FAILS, HEAD_FAILS = {0: 0, 13: 1, 16: 0, 17: 1}, {0: -1, 13: 0, 16: -1, 17: 0}  # rules
 ANY, ALL = {1, 14}, {2: -1, 4: -1, 12: 0, 15: 0}  # one holds (else -1), all hold (else this)
 COMPARING = {12, 14, 15, 16, 17}  # a variable holds if it has the value in the factor
@@ -34,21 +35,15 @@ def read_graph(path: str, inside: Array, budget: Budget) -> ModelFile:
     states = np.array([sizes[v] for v in range(n)])
     domains = _domains(_beside(stem, ".domains", budget), sizes)
     near, factors = set(inside.tolist()), list[Logs]()
-    data, at = _beside(stem, ".factors", budget), 0
-    for _ in range(n_factors):
-        budget.charge("the factors of the model file", PER_SCOPE / 4)
-        function, arity = struct.unpack_from(">hq", data, at)
-        numbers = struct.unpack_from(f">{2 * arity}qqd", data, at + 10)
-        at += 26 + 16 * arity
-        scope, values, (weight, feature) = numbers[:-2:2], numbers[1:-2:2], numbers[-2:]
+    for function, scope, values, weight, feature in _factors(stem, n_factors, budget):
         if not (scope and min(scope) >= 0 and max(scope) < n):
             raise ValueError("a factor has no variable, or one that the graph does not have")
         if near.isdisjoint(scope):
             continue
         shape = [sizes[v] for v in scope]
-        if len({*scope}) < arity or not 0 < math.prod(shape) <= MAX_TABLE:
+        if len({*scope}) < len(scope) or not 0 < math.prod(shape) <= MAX_TABLE:
             raise ValueError("a factor has a variable twice, or a table that is empty or too large")
-        cells = float(arity + 2) * math.prod(shape)
+        cells = float(len(scope) + 2) * math.prod(shape)
         held = 8.0 * math.prod(shape)
         what = "the tables of the model file"
         budget.charge(what, PER_SCOPE + 1e-8 * cells, held, briefly=32.0 * cells)
@@ -57,15 +52,26 @@ def read_graph(path: str, inside: Array, budget: Budget) -> ModelFile:
             pairs = zip(scope, values, strict=True)
             wanted = [domains[v].index(x) if v in domains else x for v, x in pairs]
         h = _outcome(function, np.indices(shape), wanted)
-        if not abs(amount := weights[weight] * feature) <= LARGEST:
+        if not abs(amount := weights[weight] * feature) <= MAX_AMOUNT:
             raise ValueError("a product of weight and feature is too large or no number")
         table = amount * h
         is_exact = math.frexp(feature)[0] == 0.5 and np.isin(h, (-1, 0, 1)).all()
         factors.append((scope, table, 0.0 if is_exact else 8.0 * UNIT * largest(table)))
-    if at != len(data):
-        raise ValueError("it has more factors than its .meta file says")
     names = {v: [*map(str, domains[v])] if v in domains else None for v in near}
     return ModelFile(states, factors, range(n), names)
+
+
+def _factors(stem: str, count: int, budget: Budget) -> Iterator[tuple[Any, ...]]:
+    """Yield the function, variables, values, weight number and feature of each factor."""
+    data, at = _beside(stem, ".factors", budget), 0
+    for _ in range(count):
+        budget.charge("the factors of the model file", PER_SCOPE / 4)
+        function, arity = struct.unpack_from(">hq", data, at)
+        numbers = struct.unpack_from(f">{2 * arity}qqd", data, at + 10)
+        yield function, numbers[:-2:2], numbers[1:-2:2], *numbers[-2:]
+        at += 26 + 16 * arity
+    if at != len(data):
+        raise ValueError("it has more factors than its .meta file says")
 
 
 def _outcome(function: int, states: Array, wanted: list[int] | None) -> Array:
