@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
@@ -267,6 +268,22 @@ def test_time_limit_gives_wider_intervals():
     assert hurried.weighting == "laplace" or holds(hurried, truth)
 
 
+def test_weights_without_enough_draws_are_refused(monkeypatch):
+    """A ratio of integrals that may be 0 leaves the other weights without an upper bound."""
+    priors, observe, _ = close_call()
+
+    def vacuous(*args, **options):
+        answer = db.estimate(*args, **options)
+        return replace(answer, lower=np.zeros(1), upper=np.ones(1))
+
+    monkeypatch.setattr(evidence, "estimate", vacuous)
+    answer = db.average_over(priors, observe, [0], tolerance=0.1, seed=3)
+    assert (answer.weighting, np.isfinite(answer.upper).all()) == ("laplace", True)
+    with pytest.raises(db.CertificateError, match="allow more time") as caught:
+        db.average_over(priors, observe, [0], tolerance=0.1, seed=3, weighting="certified")
+    assert list(caught.value.result) == [0.2, 0.9]
+
+
 def test_errors_carry_the_answers_so_far(monkeypatch):
     priors, observe, _ = close_call()
     plain, asked = db.average_over(priors, observe, [0], tolerance=0.1, seed=3), []
@@ -348,6 +365,10 @@ def test_arguments_get_a_sentence():
         (lambda: db.average_over(priors, observe, prior_weights={0.2: 1, 0.9: -1}), "Got -1 at setting 0.9"),
         (lambda: db.average_over(priors, observe, prior_weights={0.2: 1, 0.9: math.nan}), "Got nan at setting 0.9"),
         (lambda: db.average_over(priors, observe, prior_weights={0.2: 1, 0.9: 1, 3: 1}), "'priors'. Got setting 3"),
+        (
+            lambda: db.average_over(priors, lambda prior: prior.covariates({"x": 1.0})),
+            "covariates are part of the prior",
+        ),
         (lambda: db.average_over(priors, observe, prior_weights=[1.0, 2.0]), "prior_weights .* a dict"),
         (lambda: db.average_over(priors, observe, time_limit=0), "time_limit .* positive"),
         (lambda: db.average_over(priors, observe, run=db.RunOptions(checkpoint="file")), "run .* 'checkpoint'"),
@@ -367,7 +388,8 @@ def test_priors_on_graphs_have_their_precisions():
     bym2 = db.GaussianField.bym2(graph, mixing=0.7, precision=4.0)
     assert np.allclose(np.linalg.inv(bym2.precision.toarray()), (0.7 * scaled + 0.3 * np.eye(3)) / 4.0)
     check_sentence(lambda: db.GaussianField.bym2(graph, mixing=1.0), "mixing .* less than 1")
-    check_sentence(lambda: db.GaussianField.bym2(nx.empty_graph(3), mixing=0.5), "graph .* connected")
+    check_sentence(lambda: db.GaussianField.bym2(nx.empty_graph(3), mixing=0.5), "graph .* connected .* 3 components")
+    check_sentence(lambda: db.GaussianField.bym2(nx.empty_graph(1), mixing=0.5), "graph .* two nodes .* Got 1 node.")
     check_sentence(lambda: db.GaussianField.besag(graph, ridge=0.0), "ridge .* positive")
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 
@@ -33,6 +34,21 @@ from sentences import check_sentence
 
 MOST_UPDATES = 5 * 10**6
 PATH = nx.path_graph(["a", "b", "c"])
+
+
+class Interrupting(Executor):
+    """Runs batches in this thread, and is interrupted after some of them."""
+
+    def __init__(self, batches):
+        self._max_workers, self.left = 24, batches
+
+    def submit(self, function, /, *args, **kwargs):
+        if not self.left:
+            raise KeyboardInterrupt
+        self.left -= 1
+        future = Future()
+        future.set_result(function(*args, **kwargs))
+        return future
 
 
 def counted_field(deviation=3.0):
@@ -154,6 +170,25 @@ def test_all_chains_follow_one_order_that_depends_on_the_seed_alone():
     few = run(range(64), (0, 5))  # the same variables have moved in all chains
     moved = few != kernel.start(master, range(64))
     assert 1 <= moved.all(axis=1).sum() == moved.any(axis=1).sum() <= min(5, n)
+
+
+def test_the_order_is_that_of_every_worker_and_of_runs_that_resume(tmp_path):
+    field, file = counted_field(), tmp_path / "run.npz"
+    options = {"targets": ["one", db.Exceeds("a", 0.5)], "tolerance": 0.3, "method": "entropy", "seed": 5}
+
+    def answered(**run):
+        answer = db.estimate(field, **options, run=db.RunOptions(**run))
+        return answer.value.tolist(), answer.lower.tolist(), answer.upper.tolist(), answer.chains
+
+    plain = answered()
+    for workers in (1, 2):
+        with ThreadPoolExecutor(workers) as pool:
+            assert answered(executor=pool) == plain
+    with pytest.raises(db.Interrupted) as caught:
+        answered(executor=Interrupting(1), checkpoint=file)
+    assert 0 < caught.value.result.chains < plain[3]
+    assert answered(checkpoint=file) == plain
+    assert db.estimate(field, **options | {"seed": 6}).value.tolist() != plain[0]
 
 
 def test_the_order_pays_for_its_share_of_the_error(monkeypatch):

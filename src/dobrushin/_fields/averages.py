@@ -238,7 +238,7 @@ def _width_for(guess: Floats, answers: list[Estimate], slack: float) -> float:
     """Return a half-width of the logarithms of weights that moves the averages by about `slack`."""
     weights = np.exp(guess - guess.max())
     weights /= weights.sum()
-    values = np.stack([answer.value for answer in answers])
+    values = np.nan_to_num(np.stack([answer.value for answer in answers]))  # NaN: no draws within the time limit
     spread = float((weights @ np.abs(values - weights @ values)).max())
     return float(np.clip(slack / max(spread, 1e-300), _LEAST_WIDTH, _LARGEST_WIDTH))
 
@@ -305,7 +305,8 @@ class _Settings:
         """Return the observed field; fail if the observations are not the same for all priors."""
         field = self.observe(prior)
         if not isinstance(field, GaussianField) or field.labels != prior.labels or _has_limits(field):
-            raise ArgumentError("observe", "a function that returns the prior with likelihoods added", field)
+            requirement = "a function that returns the prior with likelihoods added (covariates are part of the prior)"
+            raise ArgumentError("observe", requirement, field)
         form, own = field._form, prior._form
         added = (form.amounts, form.linear - own.linear, form.diagonal - own.diagonal, form.couplings - own.couplings)
         self.added = self.added or added[:3]
@@ -352,7 +353,10 @@ class _Settings:
                         drop.bounds(each, confidence, work, number, sum(is_drawn[number:])) if drawn else drop.known
                         for number, (drop, drawn) in enumerate(zip(drops, is_drawn, strict=True))
                     ]
-                    return self._combined(tree, [len(path) for path in paths], found)
+                    combined = self._combined(tree, [len(path) for path in paths], found)
+                    if all(own.high < math.inf for own in combined):
+                        return combined
+                    refusal = "the draws were too few to bound some ratio of integrals: allow more time."
             except (CertificateError, BudgetError) as failure:
                 refusal = str(failure)
         if is_demanded:

@@ -66,7 +66,9 @@ def bym2_precision(graph: Any, mixing: Any, precision: Any) -> Labelled:
         raise ArgumentError("mixing", requirement, mixing)
     parts = csgraph.connected_components(weights, directed=False)[0]
     if parts > 1 or len(degrees) < 2:
-        raise ArgumentError("graph", "connected, with two nodes or more", got=f"{parts} components")
+        raise ArgumentError(
+            "graph", "connected, with two nodes or more", got="1 node" if parts == 1 else f"{parts} components"
+        )
     values, vectors = np.linalg.eigh((_diagonal(degrees) - weights).toarray())
     variances = np.concatenate([[0.0], 1.0 / values[1:]])  # the first eigenvector is constant
     scale = float(np.exp(np.log((vectors**2) @ variances).mean()))
