@@ -289,7 +289,8 @@ def _rate_of_step(states: int, variables: int) -> float:
     """Entries per nanosecond of the first step of a program that multiplies a message by a factor."""
     y, z = 0, variables + 1
     order = list(range(variables + 2))
-    program = build([states] * (variables + 2), [tuple(range(y, z)), (y, z)], order, [])
+    others = tuple(range(y + 1, z + 1))  # of a table that keeps these variables alive
+    program = build([states] * (variables + 2), [tuple(range(y, z)), (y, z), others], order, [])
     store = np.random.default_rng(0).random(program.length)
     bounds = [np.zeros(len(program.offset), dtype=kind) for kind in (np.int64, float, float, float)]
     place = np.full(variables + 2, -1, dtype=np.int64)

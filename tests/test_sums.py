@@ -17,12 +17,13 @@ from dobrushin._exact import arithmetic, engine, order
 from dobrushin._exact.arithmetic import Working
 from dobrushin._exact.engine import plan_sums
 from dobrushin._exact.order import find_order, graph_of, refuse_dense
+from dobrushin._kernels import contraction
 from dobrushin._kernels import orders as kernels
 from dobrushin._kernels.reorder import reorder
 from dobrushin._models.memory import Memory
 from dobrushin._shared import memory
 from dobrushin._shared.call import Deadline
-from dobrushin._shared.compile import code_for
+from dobrushin._shared.compile import Interpreted, code_for
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model, symmetric
 
 CASES = [(family, False) for family in FAMILIES] + [(family, True) for family in FAMILIES_WITH_ZEROS]
@@ -782,3 +783,60 @@ def test_a_larger_limit_is_advised_only_where_so_much_memory_is_free(monkeypatch
             db.exact.marginals(model, memory_limit="1KB")
         assert ("Raise 'memory_limit'" in str(caught.value)) is is_advised
         assert "some variables with evidence, or sample" in str(caught.value)
+
+
+# Sizes of variables, scopes of factors and variables that are kept: sums of runs, with one or two operands along
+# the run, with tables that alternate, that are long in no axis, and of many terms.
+STEPS = [
+    ([2] * 12, [range(11), (0, 11)], range(1, 12)),
+    ([2] * 12, [range(11), range(11), (0, 11)], range(1, 12)),
+    ([3] * 6 + [5], [range(6), (0, 6)], range(1, 7)),
+    ([20, 20, 20, 20], [(0, 1, 2), (0, 3)], (1, 2, 3)),
+    ([20, 20, 20, 20], [(0, 1, 2), (0, 3)], (2, 3)),
+    ([4, 7, 30, 5], [(0, 1, 2), (0, 1, 3), (2, 3)], (2, 3)),
+    ([2, 3, 2, 3], [(0, 1, 2), (2, 3)], (0, 3)),
+    ([6, 6, 40], [(0, 1, 2), (0, 2), (1, 2), (2,)], (2,)),
+    ([2] * 16, [range(16), (0, 3, 6, 9, 12, 15, 1)], range(0, 16, 2)),
+    ([2] * 16, [range(16), (0, 3, 6, 9, 12, 15, 1), (2, 5, 11)], range(1, 16, 3)),
+    ([3] * 10, [range(0, 10, 2), range(1, 10, 2), range(10)], (9, 0, 7)),
+]
+
+
+@pytest.mark.parametrize(("sizes", "scopes", "kept"), STEPS)
+def test_a_step_is_the_sum_of_products_also_in_parts_and_by_the_interpreter(sizes, scopes, kept):
+    rng = np.random.default_rng(len(sizes))
+    scopes, kept = [tuple(scope) for scope in scopes], tuple(kept)
+    tables = [rng.random([sizes[v] for v in scope]) * (rng.random([sizes[v] for v in scope]) < 0.8) for scope in scopes]
+    lengths = [table.size for table in tables]
+    start = np.concatenate([[0], np.cumsum(lengths)])
+    scope = np.concatenate([*scopes, kept]).astype(np.int64)
+    scope_start = np.concatenate([[0], np.cumsum([len(one) for one in (*scopes, kept)])])
+    count = len(scopes)
+    made, operand_start, operand = np.array([count]), np.array([0, count]), np.arange(count)
+    place = np.full(len(sizes), -1)
+    axes, _ = contraction.layout(0, np.array(sizes), scope_start, scope, made, operand_start, operand, place)
+    store, total = np.concatenate([table.ravel() for table in tables]), int(axes[:-2, 0].prod())
+    letters = ["".join(chr(97 + v) for v in one) for one in (*scopes, kept)]
+    expected = np.einsum(f"{','.join(letters[:-1])}->{letters[-1]}", *tables, optimize=True).ravel()
+    whole = np.zeros(len(expected))
+    contraction.add_products(axes, 0, total, store, start[:-1], whole)
+    np.testing.assert_allclose(whole, expected, rtol=1e-12)
+    interpreted = np.zeros(len(expected))
+    Interpreted(contraction.add_products)(axes, 0, total, store, start[:-1], interpreted)
+    np.testing.assert_array_equal(interpreted, whole)
+    parts, cuts = np.zeros(len(expected)), np.unique([0, *rng.integers(0, total + 1, 3), total])
+    for begin, end in itertools.pairwise(cuts.tolist()):
+        contraction.add_products(axes, begin, end, store, start[:-1], parts)
+    np.testing.assert_allclose(parts, expected, rtol=1e-12)
+    if total > 1:  # negative control: a part that is left out is missed
+        less = np.zeros(len(expected))
+        contraction.add_products(axes, 0, total - 1, store, start[:-1], less)
+        assert not np.allclose(less, expected, rtol=1e-6)
+
+
+def test_extremes_are_the_largest_and_the_smallest_positive_entry():
+    rng = np.random.default_rng(0)
+    for table in (np.zeros(7), np.array([0.0, 5e-324, 1e300]), rng.random(1000) * (rng.random(1000) < 0.5), np.ones(1)):
+        positive = table[table > 0.0]
+        assert contraction.extremes(table) == (table.max(), positive.min() if len(positive) else math.inf)
+        assert Interpreted(contraction.extremes)(table) == contraction.extremes(table)

@@ -18,7 +18,8 @@ import numpy as np
 
 from dobrushin._exact.program import SumProgram
 from dobrushin._kernels import contraction
-from dobrushin._kernels.contraction import LENGTH, LOWEST, MADE
+from dobrushin._kernels.contraction import LENGTH, MADE
+from dobrushin._kernels.tables import LOWEST, normalise
 from dobrushin._models.factors import FactorTables
 from dobrushin._shared.arrays import UNIT, Floats, Ints
 from dobrushin._shared.call import Deadline, bar, current_deadline
@@ -378,7 +379,7 @@ class Wide(_StepTables):
     def _normalise(self, block: int) -> bool:
         numbers = self.program.table(self.store, block).reshape(-1)
         powers = self.program.table(self.powers, block).reshape(-1)
-        top, some = contraction.normalise(numbers, powers)
+        top, some = normalise(numbers, powers)
         self.exponent[block] += top
         if powers.min(initial=0) <= LOWEST:
             self.units[block] = math.inf

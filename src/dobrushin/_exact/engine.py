@@ -42,7 +42,7 @@ from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin.errors import BudgetError
 
 # Seconds of a step by itself, and of each combination of states (benchmarks/rates.py).
-_SECONDS_PER_TABLE, _SECONDS_PER_ENTRY = 1.5e-6, 1.6e-9
+_SECONDS_PER_TABLE, _SECONDS_PER_ENTRY = 1.5e-6, 8e-10
 # Seconds on the GPU, measured by benchmarks/gpu_sums.py, and the entries from which on it is used.
 _SECONDS_PER_LAUNCH, _SECONDS_PER_PRODUCT, _ENTRIES_FOR_DEVICE = 4e-4, 6e-11, 2**28
 # Programs whose factors have at most this number of variables in all are kept.

@@ -20,6 +20,11 @@ from dobrushin._shared.compile import kernel
 LENGTH, MADE = 0, 1
 # The longest run of axes that is treated as one: such a run of the table that is made stays in the cache.
 _RUN = 1024
+# Shortest run, and largest number of terms of its sums, for which all terms are added before the run is written
+# (benchmarks/exact.py roofline).
+_LEAST_RUN, _MOST_TERMS = 16, 4096
+# Entries of a step of shorter runs from which on places are listed.
+_MANY_ENTRIES = 16 * _RUN
 
 
 @kernel
@@ -105,15 +110,17 @@ def _fuse(axes, kept, n):
 @kernel
 def _choose_tile(axes, rows, kept):
     """Choose the two axes of the inner tile and move them to the end; axes of length 1 fill up missing ones."""
-    columns = axes.shape[1]
+    columns, terms = axes.shape[1], 1
+    for i in range(kept, rows):
+        terms *= axes[i, LENGTH]
     picked = np.full(2, -1, dtype=np.int64)
     for turn in range(2):
         best = -1.0
         for i in range(rows):
             if i == picked[0]:
                 continue
-            widest = 0
-            for c in range(1, columns):
+            widest = axes[i, MADE] // terms  # the table that is made is written once for all terms of its sums
+            for c in range(2, columns):
                 widest = max(widest, axes[i, c])
             # Consecutive entries are best; a stride that touches another cache line with every entry is useless.
             cost = 1.0 if widest <= 1 else 1.0 + widest / 8.0 if widest <= 32 else 64.0
@@ -146,6 +153,17 @@ def add_products(axes, begin, end, store, start, out):
         kind = 2 if axes[-1, 2 + k] else 1 if axes[-2, 2 + k] else 0
         kinds[kind, sizes[kind]] = k
         sizes[kind] += 1
+    terms = 1
+    for a in range(len(axes) - 1):
+        if axes[a, MADE] == 0:
+            terms *= axes[a, LENGTH]
+    is_long = axes[-1, MADE] > 0 and axes[-1, LENGTH] >= _LEAST_RUN
+    if is_long and 2 <= terms <= _MOST_TERMS and 1 <= sizes[2] <= 2:
+        _add_strips(axes, begin, end, store, start, out, kinds, sizes, terms)
+        return
+    if axes[-1, LENGTH] < _LEAST_RUN and (end - begin) * axes[-1, LENGTH] * axes[-2, LENGTH] >= _MANY_ENTRIES:
+        _add_by_places(axes, begin, end, store, start, out)
+        return
     for _ in range(begin, end):
         factor = 1.0
         for k in range(sizes[0]):
@@ -212,16 +230,122 @@ def _tile(axes, store, out, base, factor, kinds, sizes):
 
 
 @kernel
+def _add_strips(axes, begin, end, store, start, out, kinds, sizes, terms):
+    """Add the products as `add_products` does, run by run: all terms of a run are summed before it is written.
+
+    A run belongs to a combination of the kept axes but the last one. The terms of its sum are added in the same order
+    as by `_tile`, so that the result is the same. `terms` is their number.
+    """
+    count, outer, n = axes.shape[1] - 2, axes[:-2], np.uint64(axes[-1, LENGTH])
+    one, two = np.uint64(1), np.uint64(2)
+    split = len(outer)
+    while split > 0 and outer[split - 1, MADE] == 0:
+        split -= 1
+    # If the outer axis of the tile is summed, it is the last of the summed axes.
+    repeats = 1 if axes[-2, MADE] > 0 else axes[-2, LENGTH]
+    rows, inner = axes[-2, LENGTH] // repeats, terms // repeats
+    digit, base = np.zeros(len(outer), dtype=np.int64), np.zeros(count + 1, dtype=np.int64)
+    # Where the operands of each term begin, counted from those of the first term.
+    shift = np.empty((terms, count), dtype=np.int64)
+    for t in range(terms):
+        for k in range(count):
+            shift[t, k] = base[k] + t % repeats * axes[-2, 2 + k]
+        if t % repeats == repeats - 1:
+            _advance(outer[split:], digit[split:], base)
+    _begin(outer[:split], begin // inner, start, digit, base)
+    so, k, other = np.uint64(axes[-1, MADE]), kinds[2, 0], kinds[2, min(1, count - 1)]
+    sa, sb = np.uint64(axes[-1, 2 + k]), np.uint64(axes[-1, 2 + other])
+    # Two rows side by side, as of a binary variable, are written together.
+    at_once = np.uint64(2 if rows == 2 and axes[-2, MADE] == 1 and axes[-1, MADE] == 2 else 1)
+    sums, share = np.empty(at_once * n), np.empty(2)
+    while begin < end:
+        first = begin % inner
+        last = min(inner, first + end - begin)
+        for j in range(rows):
+            row = np.uint64(j) % at_once
+            o, t, some = row * n, first * repeats, 0
+            while t < last * repeats:
+                some = 2 if sizes[2] == 1 and t + 1 < last * repeats else 1
+                share[1] = 0.0  # an odd last term is followed by 0 times itself
+                for u in range(some):
+                    share[u] = 1.0
+                    for kind in range(2):
+                        for m in range(sizes[kind]):
+                            v = kinds[kind, m]
+                            share[u] *= store[base[v] + shift[t + u, v] + j * axes[-2, 2 + v]]
+                x, y = share[0], share[1]
+                a = np.uint64(base[k] + shift[t, k] + j * axes[-2, 2 + k])
+                b = np.uint64(base[k] + shift[t + some - 1, k] + j * axes[-2, 2 + k])
+                is_first = t == first * repeats
+                if is_first and sizes[2] == 1:
+                    for i in range(n):
+                        sums[o + i] = x * store[a + i * sa] + y * store[b + i * sa]
+                elif sizes[2] == 1:
+                    for i in range(n):
+                        sums[o + i] = (sums[o + i] + x * store[a + i * sa]) + y * store[b + i * sa]
+                else:
+                    b = np.uint64(base[other] + shift[t, other] + j * axes[-2, 2 + other])
+                    for i in range(n):
+                        sums[o + i] = (0.0 if is_first else sums[o + i]) + x * store[a + i * sa] * store[b + i * sb]
+                t += some
+            if row + one < at_once:
+                continue
+            o = np.uint64(base[-1] + j // np.int64(at_once) * axes[-2, MADE])
+            if last - first < inner:
+                for i in range(n):
+                    for r in range(at_once):
+                        out[o + i * so + r] += sums[r * n + i]
+            elif at_once == two:
+                for i in range(n):
+                    out[o + two * i] = sums[i]
+                    out[o + two * i + one] = sums[n + i]
+            else:
+                for i in range(n):
+                    out[o + i * so] = sums[i]
+        begin += last - first
+        _advance(outer[:split], digit, base)
+
+
+@kernel
+def _add_by_places(axes, begin, end, store, start, out):
+    """Add the products as `add_products` does where all runs are short: by a list of places for some of the axes."""
+    count, split, size = axes.shape[1] - 2, len(axes) - 2, axes[-1, LENGTH] * axes[-2, LENGTH]
+    tile = size
+    while split > 0 and size * axes[split - 1, LENGTH] <= _RUN:
+        split -= 1
+        size *= axes[split, LENGTH]
+    inner, digit, base = size // tile, np.zeros(len(axes), dtype=np.int64), np.zeros(count + 1, dtype=np.int64)
+    places = np.empty((count + 1, size), dtype=np.uint64)
+    for e in range(size):
+        for k in range(count + 1):
+            places[k, e] = base[k]
+        _advance(axes[split:], digit, base)
+    _begin(axes[:split], begin // inner, start, digit, base)
+    while begin < end:
+        first = begin % inner
+        last = min(inner, first + end - begin)
+        o, a, b = np.uint64(base[-1]), np.uint64(base[0]), np.uint64(base[min(1, count - 1)])
+        if count == 2:
+            for e in range(first * tile, last * tile):
+                out[o + places[2, e]] += store[a + places[0, e]] * store[b + places[1, e]]
+        else:
+            for e in range(first * tile, last * tile):
+                term = 1.0
+                for k in range(count):
+                    term *= store[np.uint64(base[k]) + places[k, e]]
+                out[o + places[count, e]] += term
+        begin += last - first
+        _advance(axes[:split], digit, base)
+
+
+@kernel
 def _run_one(store, out, n, factor, o, so, a, sa):
-    one, zero = np.uint64(1), np.uint64(0)
+    zero = np.uint64(0)
     if so == zero:
         total = 0.0
         for i in range(n):
             total += store[a + i * sa]
         out[o] += factor * total
-    elif so == one and sa == one:
-        for i in range(n):
-            out[o + i] += factor * store[a + i]
     else:
         for i in range(n):
             out[o + i * so] += factor * store[a + i * sa]
@@ -229,15 +353,12 @@ def _run_one(store, out, n, factor, o, so, a, sa):
 
 @kernel
 def _run_two(store, out, n, factor, o, so, a, sa, b, sb):
-    one, zero = np.uint64(1), np.uint64(0)
+    zero = np.uint64(0)
     if so == zero:
         total = 0.0
         for i in range(n):
             total += store[a + i * sa] * store[b + i * sb]
         out[o] += factor * total
-    elif so == one and sa == one and sb == one:
-        for i in range(n):
-            out[o + i] += factor * store[a + i] * store[b + i]
     else:
         for i in range(n):
             out[o + i * so] += factor * store[a + i * sa] * store[b + i * sb]
@@ -256,13 +377,14 @@ def _run_many(axes, store, out, base, j, factor, operands, count):
 
 @kernel
 def extremes(table):
-    """Return the largest entry, and the smallest positive one (infinite if all are 0)."""
-    most, least = 0.0, np.inf
-    for i in range(len(table)):
-        most = max(most, table[i])
-        if 0.0 < table[i] < least:
-            least = table[i]
-    return most, least
+    """Return the largest entry, and the smallest positive one (infinite if all are 0); bits have the same order."""
+    bits = table.view(np.uint64)
+    most, least = np.uint64(0), ~np.uint64(0)  # the least of all bits less 1, by which 0 becomes the largest number
+    for i in range(len(bits)):
+        most = max(most, bits[i])
+        least = min(least, bits[i] - np.uint64(1))
+    smallest = np.uint64(least + np.uint64(1)).view(np.float64) if least != ~np.uint64(0) else np.inf
+    return np.uint64(most).view(np.float64), smallest
 
 
 @kernel
@@ -337,10 +459,6 @@ def run_steps(
     return last
 
 
-# The lowest exponent, so that sums of a few exponents do not overflow.
-LOWEST = -(2**57)
-
-
 @kernel
 def add_wide_products(axes, begin, end, store, powers, start, out, out_powers):
     """Add products to a table of numbers with separate exponents, for the combinations begin to end - 1 of all axes."""
@@ -366,25 +484,6 @@ def add_wide_products(axes, begin, end, store, powers, start, out, out_powers):
 
 
 @kernel
-def normalise(table, powers):
-    """Scale a table of numbers with separate exponents so that the largest exponent is 0.
-
-    Returns that largest exponent before, and whether any number is not 0.
-    """
-    most, some = 0, False
-    for i in range(len(table)):
-        if table[i] > 0.0:
-            number, power = math.frexp(table[i])
-            table[i] = number
-            powers[i] += power
-            if not some or powers[i] > most:
-                most, some = powers[i], True
-    for i in range(len(table)):
-        powers[i] = max(powers[i] - most, LOWEST) if table[i] > 0.0 else 0
-    return most, some
-
-
-@kernel
 def take_maxima(axes, begin, end, store, start, out):
     """Compute maxima over the summed axes of sums of logarithms, and raise the entries of `out` to them.
 
@@ -399,26 +498,3 @@ def take_maxima(axes, begin, end, store, start, out):
             total += store[base[k]]
         out[base[-1]] = max(out[base[-1]], total)
         _advance(axes, digit, base)
-
-
-@kernel
-def cut_tables(states, scope_start, scope, table_start, is_free, state, cut_start, entries):
-    """Write the part of each table in which the fixed variables have these states.
-
-    Tables are in C order over their scopes; the part of factor f begins at cut_start[f] and is in C order too.
-    """
-    for f in range(cut_start.size - 1):
-        first = cut_start[f]
-        entries[first] = table_start[f]
-        size, stride = 1, 1
-        for k in range(scope_start[f + 1] - 1, scope_start[f] - 1, -1):
-            v = scope[k]
-            if is_free[v]:
-                for a in range(1, states[v]):
-                    for e in range(first, first + size):
-                        entries[e + a * size] = entries[e] + a * stride
-                size *= states[v]
-            else:
-                for e in range(first, first + size):
-                    entries[e] += state[v] * stride
-            stride *= states[v]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from dobrushin._kernels.contraction import cut_tables
+from dobrushin._kernels.tables import cut_tables
 from dobrushin._models.couplings import read_blocks, read_cardinalities, read_factors
 from dobrushin._models.derived import log_sum, sum_out, sum_variation
 from dobrushin._models.forms import (
