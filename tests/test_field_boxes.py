@@ -18,6 +18,7 @@ from dobrushin._fields import entropy
 from dobrushin._fields.anchor import FieldSpace, space_of
 from dobrushin._fields.boxes import (
     OFFSETS,
+    Decay,
     bound_eigenvalues,
     bound_inverse,
     box_of,
@@ -189,6 +190,26 @@ def test_the_order_is_that_of_every_worker_and_of_runs_that_resume(tmp_path):
     assert 0 < caught.value.result.chains < plain[3]
     assert answered(checkpoint=file) == plain
     assert db.estimate(field, **options | {"seed": 6}).value.tolist() != plain[0]
+
+
+def test_intervals_miss_no_more_often_than_stated_and_those_of_short_scans_do(monkeypatch):
+    """Joint coverage of exceedance probabilities at confidence 0.8, against sums over a grid."""
+    field = db.GaussianField.leroux(nx.path_graph(2), 0.9, 1.5).poisson([6, 2], [2.0, 2.5])
+    grid = np.linspace(-4.0, 4.0, 801)
+    states = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1).reshape(-1, 2)
+    density = np.exp(field._form.log_density(states))
+    events = [(0, 1.2025), (1, 0.8025), (1, -0.8025)]  # thresholds lie between points of the grid
+    truth = np.array([density @ (states[:, i] > level) for i, level in events]) / density.sum()
+    targets = [db.Exceeds(i, level) for i, level in events]
+
+    def missed(seed):
+        options = {"tolerance": 0.1, "confidence": 0.8, "method": "entropy", "seed": seed}
+        answer = db.estimate(field, targets, **options)
+        return bool(((truth < answer.lower) | (truth > answer.upper)).any())
+
+    assert np.mean([missed(seed) for seed in range(30)]) <= 0.2
+    monkeypatch.setattr(Decay, "steps", lambda *_: 1)  # a control: the start is too near the centre
+    assert np.mean([missed(seed) for seed in range(10)]) > 0.5
 
 
 def test_the_order_pays_for_its_share_of_the_error(monkeypatch):
