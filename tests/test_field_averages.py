@@ -1,6 +1,7 @@
 """Averages over priors: marginal likelihoods against dense quadrature, with controls that must fail."""
 
 import itertools
+import json
 import math
 from dataclasses import replace
 
@@ -141,6 +142,19 @@ def test_laplace_weights_are_near_and_labelled():
     assert "NOT CERTIFIED" in answer.headline
     assert "Laplace" in answer.assumptions[-1]
     assert "Laplace" in str(answer)
+
+
+def test_averages_are_written_as_json():
+    priors, observe, _ = close_call()
+    answer = db.average_over(priors, observe, [0, db.Exceeds(1, 0.2)], weighting="laplace", tolerance=0.1, seed=3)
+    stored = json.loads(answer.to_json())
+    assert [row["lower"] for row in stored["rows"]] == answer.lower.tolist()
+    assert [row["target"] for row in stored["rows"]] == answer.to_dataframe()["target"].astype(str).tolist()
+    assert [setting["weight"] for setting in stored["settings"]] == answer.weights.tolist()
+    assert [setting["setting"] for setting in stored["settings"]] == ["0.2", "0.9"]
+    again = db.Estimate.from_json(json.dumps(stored["settings"][1]["answer"]))
+    assert (again.value == answer.answers[1].value).all()
+    assert (stored["certified"], stored["weighting"]) == (False, "laplace")
 
 
 def test_weights_of_gaussian_fields_are_solved():

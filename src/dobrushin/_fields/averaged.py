@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -120,6 +122,44 @@ class Average:
         frames = require("pandas", "formats")
         columns: dict[str, Any] = {"target": [visible(shown(target)) for target in self.targets], "state": self.states}
         return frames.DataFrame(columns | {"value": self.value, "lower": self.lower, "upper": self.upper})
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return the averages, the weights and the answers given each setting as JSON text.
+
+        An answer is what `Estimate.to_json` writes; settings are written as text.
+
+        Examples
+        --------
+        >>> import dobrushin as db, json, numpy as np
+        >>> edge = np.array([[0, 1], [1, 0]])
+        >>> priors = {rho: db.GaussianField.leroux(edge, rho) for rho in (0.2, 0.8)}
+        >>> stored = json.loads(db.average_over(priors, lambda prior: prior.normal([1.0, 0.5])).to_json())
+        >>> stored["settings"][1]["setting"], round(stored["rows"][0]["value"], 2)
+        ('0.8', 0.61)
+        """
+        weights = zip(self.weights.tolist(), self.weight_lower.tolist(), self.weight_upper.tolist(), strict=True)
+        settings = [
+            {
+                "setting": str(name), "weight": weight, "weight_lower": low, "weight_upper": high,
+                "answer": json.loads(answer.to_json()),
+            }
+            for name, (weight, low, high), answer in zip(self.settings, weights, self.answers, strict=True)
+        ]  # fmt: skip
+        rows = [
+            {
+                "target": str(shown(target)),
+                "state": str(state),
+                "value": None if math.isnan(value) else value,
+                "lower": low,
+                "upper": high,
+            }
+            for target, state, value, low, high in zip(
+                self.targets, self.states, self.value.tolist(), self.lower.tolist(), self.upper.tolist(), strict=True
+            )
+        ]
+        known = {name: getattr(self, name) for name in ("headline", "weighting", "confidence")}
+        known |= {"certified": self.is_certified, "assumptions": list(self.assumptions)}
+        return json.dumps({"format": "dobrushin average 1", **known, "settings": settings, "rows": rows}, indent=indent)
 
     def __str__(self) -> str:
         lines = [self.headline]
