@@ -141,7 +141,7 @@ class _Mixture:
 
 def plan_within(tables: FactorTables, groups: Sequence[Scope], limit: float, working: Working | None = None) -> SumPlan:
     """Plan as `plan_sums` does, with a cutset where the sums would take more than `limit` bytes."""
-    plan = plan_sums(tables, groups, math.inf, working)
+    plan = plan_sums(tables, groups, math.inf, working, limit)
     if plan.bytes <= limit:
         return plan
     return _find_cut(plan, tables, limit) or plan.require(limit)

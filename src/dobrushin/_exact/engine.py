@@ -157,11 +157,15 @@ def sum_memory(memory_limit: Any, backend: str) -> float:
     return max(here, float(device.free_memory())) if there else here
 
 
-def plan_sums(tables: FactorTables, groups: Sequence[Scope], limit: float, working: Working | None = None) -> SumPlan:
+def plan_sums(
+    tables: FactorTables, groups: Sequence[Scope], limit: float, working: Working | None = None,
+    memory: float = math.inf,
+) -> SumPlan:  # fmt: skip
     """Plan the computation of joint marginals for groups of variables, with the best elimination order found.
 
     Groups are tuples of positions; a group of several variables is treated like the scope of one more factor. Without
     groups only the partition function is computed. Raises BudgetError if the tables need more than `limit` bytes.
+    Orders whose tables need far more than `memory` bytes are not improved.
     """
     wide = [group for group in groups if len(group) > 1]
     near = tables.adjacency
@@ -170,7 +174,7 @@ def plan_sums(tables: FactorTables, groups: Sequence[Scope], limit: float, worki
         scope = np.concatenate([tables.scope, *(np.array(g, dtype=np.int64) for g in wide)])
         near = adjacency(start, scope, tables.n_variables)
     working = Working() if working is None else working
-    order = find_order(near, tables.cardinalities, working, largest=limit / 8.0)
+    order = find_order(near, tables.cardinalities, working, largest=min(limit, memory) / 8.0)
     return SumPlan(list(groups), _program(tables, order.variables, groups), order.variables).require(limit)
 
 
