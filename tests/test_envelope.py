@@ -262,7 +262,7 @@ def test_a_checkpoint_gives_the_same_answer(tmp_path):
 def test_what_both_proposals_lack_is_said():
     repulsive = db.Ising({(i, j): -0.5 for i in range(100) for j in range(i)})
     with pytest.raises(
-        db.CertificateError, match=r"weights: the bound by a Gaussian envelope .*; the model is so dense"
+        db.CertificateError, match=r"weights: the bound by a Gaussian envelope .*; the model is too dense"
     ):
         db.estimate(repulsive, [0], method="weights", seed=1)
 

@@ -513,7 +513,7 @@ def test_an_interruption_leaves_rows_unknown_not_wrong(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dobrushin._influence.known.np.resize", interrupted)
+    monkeypatch.setattr("dobrushin._influence.matrix.np.resize", interrupted)
     with pytest.raises(KeyboardInterrupt):
         rows.rows(np.arange(60))
     monkeypatch.undo()
