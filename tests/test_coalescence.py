@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -540,8 +541,12 @@ def test_many_terms_that_cancel_are_in_the_error():
 
 def test_too_many_states_are_refused():
     table = np.full(40_000, -50.0)
+    tracemalloc.start()
     with pytest.raises(db.ArgumentError, match="at most 32767 states"):
         db.exact_sample(db.FactorGraph([40_000], [((0,), table)]), [0], draws=3)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2**28  # no table of pairs is made where there is none
 
 
 def test_targets_that_hardly_count_and_short_budgets_are_planned():

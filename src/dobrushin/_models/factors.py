@@ -274,7 +274,10 @@ class FactorTables(ScopedForm):
         """
         factors = np.flatnonzero(np.diff(self.scope_start) == arity)[:, None]
         scopes = self.scope[self.scope_start[factors] + np.arange(arity)]
-        return scopes, self.table[self.table_start[factors] + np.arange(int(self.cardinalities[0]) ** arity)]
+        entries = int(self.cardinalities[0]) ** arity
+        if not len(factors):  # entries may be more than fit in memory
+            return scopes, np.empty((0, entries))
+        return scopes, self.table[self.table_start[factors] + np.arange(entries)]
 
     def factors_of(self, i: int) -> list[tuple[tuple[int, ...], Floats]]:
         return [self.factor(k) for k in self.factor_of[self.factor_start[i] : self.factor_start[i + 1]].tolist()]
