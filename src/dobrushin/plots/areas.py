@@ -25,7 +25,7 @@ _SHAPES = "a GeoDataFrame, or a dict from labels to shapes (Polygon or MultiPoly
 def choropleth(estimate: Estimate | Average, areas: Any, column: str | None = None, *, ax: Any = None) -> Any:
     """Draw two maps of areas: coloured by their estimates, and by the half-widths of the intervals.
 
-    Areas about which nothing was estimated are grey.
+    Areas about which nothing was estimated are hatched.
 
     Parameters
     ----------
@@ -78,14 +78,14 @@ def choropleth(estimate: Estimate | Average, areas: Any, column: str | None = No
 
 
 def _draw(ax: Any, shapes: dict[Any, list[NDArray[np.float64]]], values: dict[Any, float], name: str) -> None:
-    """Draw areas in the colours of their values; areas without a value are grey."""
+    """Draw areas in the colours of their values; areas without a value are hatched."""
     collections, paths = (require(f"matplotlib.{part}", "plots") for part in ("collections", "path"))
     drawn = {label: paths.Path.make_compound_path(*map(_closed, rings)) for label, rings in shapes.items()}
     colours = look(ax)
     edges = {"edgecolors": [colours.frame], "linewidths": 0.5}
     blank = [path for label, path in drawn.items() if label not in values]
     if blank:
-        ax.add_collection(collections.PathCollection(blank, facecolors="#999999", **edges))
+        ax.add_collection(collections.PathCollection(blank, facecolors="none", hatch="////", **edges))
     image = collections.PathCollection([drawn[label] for label in values], cmap=colours.map, **edges)
     image.set_array(np.array(list(values.values())))
     ax.add_collection(image)
