@@ -555,3 +555,13 @@ def test_locks_of_windows_do_the_same(tmp_path, monkeypatch):
     runs = [db.sample(model, scan, chains=100, seed=1, run=db.RunOptions(checkpoint=file)) for _ in range(2)]
     assert np.array_equal(runs[0].states, runs[1].states)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.npz", "sample.npz"]
+
+
+def test_the_plan_of_a_saved_call_does_not_depend_on_its_time_limit(tmp_path):
+    model = db.Ising.grid(6, 6, couplings=0.35)
+    options = {"method": "coalescence", "tolerance": 0.05, "seed": 1}
+    whole = db.estimate(model, [0], **options)
+    early = db.estimate(model, [0], time_limit=1e-6, run=db.RunOptions(checkpoint=tmp_path / "run"), **options)
+    assert early.plan.scan == whole.plan.scan
+    again = db.estimate(model, [0], run=db.RunOptions(checkpoint=tmp_path / "run"), **options)
+    np.testing.assert_array_equal(again.value, whole.value)

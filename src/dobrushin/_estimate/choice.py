@@ -61,8 +61,11 @@ def choose_for_call(
     `observed` is the evidence as `read_evidence` returns it. `running` says how the method will run; it is None if only
     a plan is needed.
     """
+    limit, is_saved = settings.time_limit, running is not None and running.checkpoint is not None
+    if is_saved and limit is not None:  # the call may resume with more time: its plan does not depend on the limit
+        settings = replace(settings, time_limit=math.inf)
     call = model, targets, observed, settings
-    with planning_deadline(settings.time_limit, running is not None and running.checkpoint is not None):
+    with planning_deadline(limit, is_saved):
         seconds = _seconds_to_read(*call)
         is_large = seconds >= _MAX_SECONDS_TO_READ
         if model._has_parts and (not model._is_whole or (is_large and model._form.is_indexed)):
