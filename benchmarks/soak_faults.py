@@ -65,10 +65,10 @@ def observe(trial: Trial, work: Work, *, refusable: bool = False, signalled: boo
     """Make a call and judge what it returns, or how it ends."""
     value: Any = None
     error: BaseException | None = None
-    signal.signal(signal.SIGINT, signal.default_int_handler if signalled else signal.SIG_IGN)
     begin = time.perf_counter()
     try:
         try:
+            signal.signal(signal.SIGINT, signal.default_int_handler if signalled else signal.SIG_IGN)
             value = work.run(**how)
         except BaseException as raised:  # whatever it is, it is looked at
             error = raised
