@@ -641,6 +641,16 @@ def test_memory_that_runs_out_in_a_statistic_is_not_said_to_be_a_fault_of_the_st
         db.estimate(SMALL, db.Statistic(full, {0: 1.0}, (0.0, 1.0)), tolerance=0.1)
 
 
+def test_memory_too_small_to_read_what_is_free_gives_the_same_error(monkeypatch):
+    def full(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(Dobrushin, "answer", full)
+    monkeypatch.setattr("dobrushin._shared.memory.free_memory", full)
+    with pytest.raises(db.BudgetError, match=r"^dobrushin\.estimate "):
+        db.estimate(db.Ising.grid(4, 4, couplings=0.1), [0], method="dobrushin")
+
+
 def test_memory_that_runs_out_is_said_of_the_function_that_was_called(monkeypatch):
     def full(*_):
         raise MemoryError

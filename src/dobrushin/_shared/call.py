@@ -205,7 +205,11 @@ def translated(error: BaseException) -> BaseException:
         return error
     from dobrushin._shared.memory import free_memory
 
-    free, what = free_memory(), f"dobrushin.{current().outermost}"
+    what = f"dobrushin.{current().outermost}"
+    try:
+        free = free_memory()
+    except MemoryError:  # not even enough to read what is free
+        free = 1.0
     # NumPy says which array could not be made, Python does not.
     shape, dtype = getattr(error, "shape", ()), getattr(error, "dtype", None)
     size = float(math.prod(shape)) * dtype.itemsize if dtype is not None else 0.0
